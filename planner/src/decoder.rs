@@ -25,29 +25,29 @@ impl FeedForward {
 /// Sizes of a dense decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoder {
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub layers: usize,
-    /// Width of the residual stream.
+    /// Residual stream width.
     pub hidden: usize,
-    /// Number of query heads.
+    /// Query heads.
     pub heads: usize,
-    /// Number of key and value heads. More cards hold copies.
+    /// Key and value heads. More cards hold copies.
     pub kv_heads: usize,
-    /// Number of dims per head.
+    /// Dims per head.
     pub head_dim: usize,
     /// Width of the feed-forward layer.
     pub intermediate: usize,
-    /// Structure of the feed-forward layer.
+    /// Feed-forward structure.
     pub feed_forward: FeedForward,
     /// Norms per layer, without head norms.
     pub norms: usize,
-    /// True if queries and keys are normalised before the rotation.
+    /// Normalises queries and keys before the rotation.
     pub has_head_norms: bool,
-    /// Rows of the embedding.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// True if the head uses the embedding's weight.
+    /// The head uses the embedding's weight.
     pub tied_embeddings: bool,
-    /// Sliding window of some layers.
+    /// Window of some layers.
     pub window: Option<Window>,
 }
 
@@ -95,46 +95,46 @@ impl Decoder {
         self.kv_heads * self.head_dim
     }
 
-    /// Counts the attention parameters of a layer, without biases.
+    /// Counts the attention weights of a layer, without biases.
     #[must_use]
     pub const fn attention_parameters(&self) -> usize {
         self.hidden * (2 * self.query_width() + 2 * self.kv_width())
     }
 
-    /// Counts the product parameters of a layer.
+    /// Counts the product weights of a layer.
     #[must_use]
     pub const fn layer_parameters(&self) -> usize {
         self.attention_parameters() + self.hidden * self.feed_forward.weights() * self.intermediate
     }
 
-    /// Counts the product parameters of a layer on one of `tp` cards. Each card beyond the key
-    /// heads has a copy of one.
+    /// Counts the product weights of a layer on one of `tp` cards. Each card beyond the key heads
+    /// copies one.
     #[must_use]
     pub const fn layer_parameters_on(&self, tp: usize) -> usize {
         let attention = 2 * self.query_width().div_ceil(tp) + 2 * self.kv_heads.div_ceil(tp) * self.head_dim;
         self.hidden * (attention + self.feed_forward.weights() * self.intermediate.div_ceil(tp))
     }
 
-    /// Counts the parameters of the embedding or the head.
+    /// Counts the embedding or head parameters.
     #[must_use]
     pub const fn embedding_parameters(&self) -> usize {
         self.vocabulary * self.hidden
     }
 
-    /// Counts the parameters of embedding and head together.
+    /// Counts both tables.
     #[must_use]
     pub const fn table_parameters(&self) -> usize {
         let tables = if self.tied_embeddings { 1 } else { 2 };
         tables * self.embedding_parameters()
     }
 
-    /// Counts the parameters of products and embedding. Norms and biases are below a thousandth.
+    /// Counts the product and embedding weights. Norms and biases are below a thousandth.
     #[must_use]
     pub const fn parameters(&self) -> usize {
         self.layers * self.layer_parameters() + self.table_parameters()
     }
 
-    /// Returns how many tokens each token sees on average.
+    /// Returns the mean number of tokens that a token sees.
     #[must_use]
     pub fn visible(&self, tokens: usize) -> f64 {
         let all = tokens as f64 / 2.0;
@@ -147,8 +147,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the operations of a forward pass per token. Masked scores count too, as in published
-    /// utilisations (KOR, Megatron-LM).
+    /// Returns the forward operations per token. Masked scores count, as in published utilisations
+    /// (KOR, Megatron-LM).
     #[must_use]
     pub fn forward_flops_per_token(&self, tokens: usize) -> f64 {
         let products = 2.0 * (self.layers * self.layer_parameters() + self.embedding_parameters()) as f64;

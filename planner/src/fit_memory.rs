@@ -1,8 +1,7 @@
 //! Card memory that plans need, by kind.
 //!
-//! - Invariant: the sum equals what the runtime allocates, to the byte. It includes the overhead of
+//! - Invariant: the sum equals what the runtime allocates, to the byte, including the overhead of
 //!   `aclrtMalloc` and the buffers of communicators.
-//! - Not here: memory that the library takes from the driver's share.
 
 use ascend_tp_machine::Profile;
 
@@ -11,14 +10,14 @@ use ascend_tp::exec::{communicators_wanted, regions_wanted};
 use ascend_tp::schedule::launch::largest_workspaces;
 use ascend_tp::schedule::plan::{ALIGNMENT_BYTES, Plan, Region};
 
-/// Bytes of each communicator on each card: two buffers of 200 MiB (default `HCCL_BUFFSIZE`).
+/// Bytes of each communicator on a card: two buffers of 200 MiB (default `HCCL_BUFFSIZE`).
 pub const COMMUNICATOR_BYTES: Bytes = Bytes(2 * (200 << 20));
 
 /// Purpose of a card's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
-    /// Weights of the model.
+    /// Model weights.
     Weights,
     /// Keys and values of past tokens.
     KvCache,
@@ -28,11 +27,11 @@ pub enum MemoryKind {
     Outputs,
     /// Values between two steps.
     Arena,
-    /// Scratch memory of running operators.
+    /// Operator workspaces.
     Workspace,
-    /// Buffers of all communicators.
+    /// Communicator buffers.
     HcclBuffers,
-    /// Allocator overhead: sizes rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
+    /// Sizes rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
     Rounding,
 }
 
@@ -49,7 +48,7 @@ impl MemoryKind {
         Self::Rounding,
     ];
 
-    /// Returns the kind's name in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,7 +69,7 @@ impl MemoryKind {
 pub struct CardMemory([u64; MemoryKind::ALL.len()]);
 
 impl CardMemory {
-    /// Returns the memory that a rank needs for the plans of these programs.
+    /// Returns the memory of a rank for these programs.
     #[must_use]
     pub fn of(programs: &[&[Plan]], rank: usize, communicator: Bytes) -> Self {
         let mut memory = Self::default();
@@ -115,7 +114,6 @@ impl CardMemory {
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))
     }
 
-    /// Returns these bytes, with the bytes of one kind from `other`.
     #[must_use]
     pub(super) fn with(mut self, kind: MemoryKind, other: Self) -> Self {
         self.0[kind as usize] = other.0[kind as usize];
@@ -139,7 +137,7 @@ impl CardMemory {
         Bytes(self.0.iter().sum())
     }
 
-    /// Describes the overflow if a card of this profile is too small.
+    /// Reports a card that is too small.
     #[must_use]
     pub fn problem(&self, place: &str, profile: &Profile) -> Option<Diagnostic> {
         let usable = Bytes(profile.hbm_usable_bytes());

@@ -1,13 +1,11 @@
 //! Computes when each step of a plan runs, without running it.
 //!
-//! - Input: the plans of all ranks, their cards, and how work is launched.
-//! - Output: a [`SimulatedRun`].
 //! - Method: the executor's walk on the emulator's clock. Each call occupies its host thread. A
 //!   stream entry starts after the previous entry, its launch and its awaited events. A collective
 //!   starts when its last rank arrives.
 //! - Invariants: deterministic; steps of one stream never overlap.
-//! - Not here: the preparation in a first run, and varying contention. Groups of a plan that share
-//!   a bus are assumed to run together.
+//! - Not here: the preparation in a first run, and varying contention. Groups that share a bus are
+//!   assumed to run together.
 
 use ascend_tp_machine::collective::slow_downs;
 use ascend_tp_machine::operator::Bound;
@@ -19,28 +17,28 @@ use ascend_tp::exec::{KEY_BLOCK, Launching};
 use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading, product};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
-/// Start and end in microseconds since the run began.
+/// Microseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedSpan {
-    /// Start time in microseconds.
+    /// Start time.
     pub start_us: f64,
-    /// End time in microseconds.
+    /// End time.
     pub end_us: f64,
 }
 
-/// Simulated run of one rank.
+/// Run of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatedRank {
     /// Span of each step; `None` for records and waits.
     pub spans: Vec<Option<SimulatedSpan>>,
-    /// Microseconds from the first call to the last output on the host.
+    /// From the first call to the last output on the host.
     pub duration_us: f64,
 }
 
-/// Time of one rank by cause, in microseconds. [`Self::kernels_us`] is the sum of the four bounds.
+/// Time of one rank by cause. [`Self::kernels_us`] is the sum of the four bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Breakdown {
-    /// Microseconds from the first call to the last output on the host.
+    /// From the first call to the last output on the host.
     pub duration_us: f64,
     /// Time of all operators.
     pub kernels_us: f64,
@@ -52,15 +50,15 @@ pub struct Breakdown {
     pub memory_us: f64,
     /// Operators bound by the minimum kernel time.
     pub launch_us: f64,
-    /// Collectives after their last rank arrived, and products fused with them.
+    /// Collectives after their last rank arrived, with fused products.
     pub collectives_us: f64,
     /// Collective time without a running operator.
     pub exposed_us: f64,
-    /// Time during which the card waits for its host or other ranks.
+    /// The card waits for its host or other ranks.
     pub idle_us: f64,
-    /// Number of executed operators.
+    /// Executed operators.
     pub kernels: usize,
-    /// Number of executed collectives.
+    /// Executed collectives.
     pub collectives: usize,
 }
 
@@ -86,12 +84,12 @@ impl Breakdown {
     }
 }
 
-/// One run of a program on all ranks.
+/// One run on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedRun {
     /// Run of each rank.
     pub ranks: Vec<SimulatedRank>,
-    /// Breakdown of the slowest rank.
+    /// Of the slowest rank.
     pub breakdown: Breakdown,
 }
 
@@ -105,7 +103,7 @@ enum Priced {
 /// A product fused with a collective.
 struct ExchangedProduct {
     us: f64,
-    /// True if the product follows the collective.
+    /// The product follows the collective.
     is_behind: bool,
 }
 
@@ -130,7 +128,7 @@ pub struct Simulator<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
     plans: &'a [Plan],
-    /// Topology index of each rank's card.
+    /// Topology index of each rank.
     cards: &'a [usize],
     has_transfers: bool,
     steps: Vec<Vec<Priced>>,
@@ -151,13 +149,13 @@ type ExchangeCosts = FxHashMap<(Exchange, u64, u64, usize), f64>;
 
 type Ends = [f64; StreamKind::ALL.len()];
 
-/// Sorted spans with busy links of a rank. A card runs one collective at a time across its streams.
-/// The walk may reach a later collective first, so an earlier gap can be filled.
+/// Sorted busy spans of a rank's links. A card runs one collective at a time. The walk may reach a
+/// later collective first, so an earlier gap can be filled.
 #[derive(Default)]
 struct Busy(Vec<SimulatedSpan>);
 
 impl Busy {
-    /// Returns the first time from `from_us` with free links for `duration_us`.
+    /// Returns the first free time from `from_us` for `duration_us`.
     fn free_us(&self, from_us: f64, duration_us: f64) -> f64 {
         let first = self.0.partition_point(|span| span.end_us <= from_us);
         let mut start_us = from_us;
@@ -188,25 +186,22 @@ struct GroupMeeting {
     end: Option<SimulatedSpan>,
 }
 
-/// Progress of a rank.
 struct Walk {
     next: usize,
     /// When the host thread is free.
     host_us: f64,
-    /// End of the last entry by stream.
     ends_us: Ends,
     /// Time of each recorded event.
     marks_us: Vec<f64>,
-    /// Past collectives by party.
     met: Vec<usize>,
-    /// True if the collective at `next` already counts this rank.
+    /// The collective at `next` already counts this rank.
     waits: bool,
     run: SimulatedRank,
 }
 
 impl<'a> Simulator<'a> {
     /// Prices every step. Rank `r` runs on card `cards[r]`. Attention reads `keys` keys per
-    /// sequence, or the whole capacity if `None`.
+    /// sequence; `None`: the whole capacity.
     #[must_use]
     pub fn new(
         profile: &'a Profile,
@@ -410,7 +405,7 @@ impl<'a> Simulator<'a> {
         true
     }
 
-    /// Returns the first span with free links on all ranks.
+    /// First span with free links on all ranks.
     fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
         let mut start_us = from_us;
         // Collectives of a single stream are in order already.
@@ -489,7 +484,6 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// Returns the time that both sorted lists cover.
 fn overlap_us(a: &[SimulatedSpan], b: &[SimulatedSpan]) -> f64 {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut both_us = 0.0;
@@ -513,8 +507,8 @@ fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
     }
 }
 
-/// Returns the slowdown of each party when all disjoint parties of the same size communicate at
-/// once. Only buses are shared; mesh links and switch ports are not.
+/// Slowdown of each party when all disjoint parties of the same size communicate at once. Only
+/// buses are shared, not mesh links and switch ports.
 fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], cards: &[usize]) -> Vec<f64> {
     let loads: Vec<_> = groups
         .iter()

@@ -1,8 +1,6 @@
-//! Tables: rows of text under headings, in a given width or as Markdown.
+//! Tables as aligned text, in a given width or as Markdown.
 //!
-//! Input → output: headings, rows and an optional width → aligned lines. Invariant: no line is
-//! longer than the width, down to three characters for each column. Not here: printing; the width
-//! of a terminal.
+//! Invariant: no line is longer than the width, down to three characters for each column.
 
 use std::fmt;
 
@@ -11,22 +9,21 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 /// Alignment of the text in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Text. It may be wrapped.
+    /// Text; may be wrapped.
     Left,
-    /// Numbers. They are wrapped only if nothing else helps.
+    /// Numbers; wrapped only if nothing else helps.
     Right,
 }
 
-/// Longest word for which a column of text stays wide enough, in characters.
+/// Longest word for which a text column stays wide enough.
 const WORD: usize = 20;
 
-/// Width that a column of text keeps before other columns are left out, in characters.
+/// Width that a text column keeps before other columns are left out.
 const TEXT: usize = 16;
 
-/// Width that no column goes below, in characters.
+/// Minimum column width.
 const LEAST: usize = 3;
 
-/// Characters before the first column.
 const INDENT: u16 = 2;
 
 /// Rows of text under headings.
@@ -34,46 +31,46 @@ const INDENT: u16 = 2;
 pub struct Table {
     headings: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    /// Headings of the columns to leave out in a narrow table, the first one first.
+    /// Columns to leave out in a narrow table, first one first.
     optional: Vec<String>,
-    /// Characters of a line; None: as many as the rows need.
+    /// Characters per line; None: unlimited.
     width: Option<usize>,
 }
 
 impl Table {
-    /// Returns a table without rows.
+    /// Creates an empty table.
     #[must_use]
     pub fn new<T: Into<String>>(headings: impl IntoIterator<Item = (T, Align)>) -> Self {
         let headings = headings.into_iter().map(|(heading, align)| (heading.into(), align)).collect();
         Self { headings, rows: Vec::new(), optional: Vec::new(), width: None }
     }
 
-    /// Limits the lines to `width` characters. None sets no limit.
+    /// Limits lines to `width` characters.
     #[must_use]
     pub fn within(self, width: Option<usize>) -> Self {
         Self { width, ..self }
     }
 
-    /// Names the columns that a narrow table leaves out, the first one first.
+    /// Names the columns that a narrow table leaves out, first one first.
     #[must_use]
     pub fn optional<T: Into<String>>(self, headings: impl IntoIterator<Item = T>) -> Self {
         Self { optional: headings.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Adds a row with a cell for each heading.
+    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(row.len(), self.headings.len(), "{:?}", self.headings);
         self.rows.push(row);
     }
 
-    /// Returns whether the table has no rows.
+    /// Returns whether there are no rows.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Returns the table as Markdown, with lines as long as the rows need.
+    /// Returns Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let columns: Vec<usize> = (0..self.headings.len()).collect();
@@ -93,8 +90,7 @@ impl Table {
         format!("|{}|", cells.collect::<Vec<_>>().join("|"))
     }
 
-    /// The cells of some columns, as the crate for tables takes them, broken into lines of the
-    /// columns' widths.
+    /// Some columns, with cells broken into lines of the columns' widths.
     fn cells(&self, columns: &[usize], widths: Option<&[usize]>) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -114,7 +110,7 @@ impl Table {
         table
     }
 
-    /// Divides the columns into shown ones and ones without space.
+    /// Shown columns, and columns without space.
     fn choose(&self, widths: &[ColumnWidth]) -> [Vec<usize>; 2] {
         let (mut shown, mut hidden): (Vec<usize>, _) = ((0..self.headings.len()).collect(), Vec::new());
         let mut optional = self.optional.iter();
@@ -146,25 +142,23 @@ impl Table {
     }
 }
 
-/// Widths of a column, in characters.
+/// Widths in characters.
 #[derive(Clone, Copy, Debug)]
 struct ColumnWidth {
-    /// Width below which the column becomes hard to read.
+    /// Below, the column is hard to read.
     least: usize,
-    /// Width at which the heading alone is wrapped.
+    /// At this width, only the heading is wrapped.
     cells: usize,
-    /// Width at which nothing is wrapped.
+    /// At this width, nothing is wrapped.
     whole: usize,
 }
 
-/// Characters of a line with columns of these widths.
 fn line(widths: impl Iterator<Item = usize>) -> usize {
     // A column has a space on both sides, and the last one needs none behind it.
     usize::from(INDENT) + widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
 }
 
-/// Breaks a text into lines of `width` characters: at spaces, else behind a mark within a word,
-/// else anywhere.
+/// Breaks at spaces, else behind a mark within a word, else anywhere.
 fn broken(text: &str, width: usize) -> String {
     let length = |text: &str| text.chars().count();
     let mut lines = vec![String::new()];

@@ -1,7 +1,6 @@
 //! Compares pipeline waits on the emulated clock with the inevitable waits of their pass order.
 //!
-//! A step is rehearsed with the plans, memory, streams, events and transfers of `train`. The
-//! inevitable wait comes from a walk of the same order with the measured times of passes and
+//! The inevitable wait comes from a walk of the same order with the measured times of passes and
 //! transfers, or from a formula.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +37,7 @@ const MORE: f64 = 0.02;
 /// Allowed relative difference between planner and emulated clock.
 const AGREED: f64 = 0.02;
 
-/// Eight equal layers, with small ends, so that stages are equal.
+/// Equal stages: eight equal layers with small ends.
 fn model() -> ModelConfig {
     let config = ModelConfig::preset("qwen3-32b").unwrap();
     ModelConfig {
@@ -51,12 +50,11 @@ fn model() -> ModelConfig {
     }
 }
 
-/// Spans of one step.
 struct Seen {
     setting: train::TrainingSetting,
     plans: Vec<Arc<Plan>>,
     spans: Vec<Span>,
-    /// Place of each op in the plans.
+    /// By op.
     places: Vec<Option<OpPlace>>,
 }
 
@@ -81,7 +79,6 @@ impl Seen {
         self.places.get(op.index()).copied().flatten().filter(|place| place.when != OpPhase::Update)
     }
 
-    /// Returns the operators of passes by rank and time.
     fn passes(&self) -> impl Iterator<Item = (&Span, OpPlace)> {
         self.spans.iter().filter_map(|span| {
             let step = &self.plans[span.rank].steps[span.step];
@@ -90,8 +87,8 @@ impl Seen {
         })
     }
 
-    /// Returns the mean idle fraction of the stages between the first and last operator, and the
-    /// total nanoseconds of each part's passes.
+    /// Mean idle fraction between the first and last operator, and the nanoseconds of each part's
+    /// passes.
     fn bubble(&self) -> (f64, BTreeMap<OpPlace, f64>) {
         let mut times: BTreeMap<OpPlace, f64> = BTreeMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
@@ -137,21 +134,20 @@ impl Seen {
         Self { setting, plans: plans.into_iter().map(Arc::new).collect(), spans, places }
     }
 
-    /// Returns nanoseconds from the first step to the last.
     fn took(&self) -> f64 {
         let first = self.spans.iter().map(|span| span.start_ns).min().unwrap();
         (self.spans.iter().map(|span| span.end_ns).max().unwrap() - first) as f64
     }
 
-    /// Returns how much of the time outside the inevitable bubble is filled by operators, for
-    /// stages with `cards` cards.
+    /// Share of the time outside the inevitable bubble that operators fill, for stages with `cards`
+    /// cards.
     fn busy(&self, cards: usize) -> f64 {
         let (bubble, mut of_stage) = self.bubble();
         of_stage.values_mut().for_each(|ns| *ns /= cards as f64);
         (1.0 - bubble) / (1.0 - self.inevitable(&of_stage))
     }
 
-    /// Returns the shortest transfer in nanoseconds, which did not share its links.
+    /// The shortest transfer did not share its links.
     fn transfer(&self) -> f64 {
         let of_passes = self.spans.iter().filter(|span| {
             let step = &self.plans[span.rank].steps[span.step];
@@ -161,7 +157,7 @@ impl Seen {
         of_passes.map(|span| span.end_ns - span.start_ns).min().unwrap() as f64
     }
 
-    /// Returns the bubble of the order itself, with measured pass and transfer times.
+    /// The bubble of the order with measured times.
     fn inevitable(&self, times: &BTreeMap<OpPlace, f64>) -> f64 {
         let (stages, count) =
             (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
@@ -178,7 +174,6 @@ impl Seen {
         1.0 - busy / stages as f64 / end
     }
 
-    /// Describes the longest waits between passes, for failure messages.
     fn longest_waits(&self) -> String {
         let mut found: Vec<(u64, String)> = Vec::new();
         for (rank, plan) in self.plans.iter().enumerate() {
@@ -199,7 +194,6 @@ impl Seen {
     }
 }
 
-/// Describes the step recorded by an event.
 fn recorded_behind(plan: &Plan, event: EventId) -> String {
     let at = plan.steps.iter().position(|step| step.action == Action::Record(event)).unwrap();
     let step = &plan.steps[at];
@@ -232,9 +226,8 @@ fn stages_wait_as_long_as_their_order_makes_them() {
     }
 }
 
-/// Transfers between stages do not delay the collectives of a stage. Outside the bubble, a stage is
-/// as busy as without a pipeline. Operators of other passes fill some waits for collectives, so the
-/// real step is shorter than in pass order. Planner and emulator agree on the time.
+/// Transfers between stages do not delay the collectives of a stage. Operators of other passes fill
+/// some waits for collectives, so the real step is shorter than in pass order.
 #[test]
 fn stages_of_several_cards_wait_no_longer_for_each_other() {
     let layout = Layout { stages: 2, tensor: 2, ..Layout::ONE };

@@ -1,7 +1,6 @@
 //! Operators that calibration measures, with the coefficients they are fitted for.
 //!
-//! For each coefficient, some calls depend on this coefficient alone, or on this coefficient and on
-//! others that are determined by other calls.
+//! Each coefficient has calls that depend on no other undetermined coefficient.
 
 use ascend_tp::base::{DType, Id, Shape};
 use ascend_tp::call::{BufferId, Call, View};
@@ -45,7 +44,6 @@ fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) 
     }
 }
 
-/// Returns the call with the shortest time.
 pub(super) fn least() -> Call {
     silu(1, 64)
 }
@@ -68,14 +66,13 @@ fn swiglu(rows: usize, width: usize) -> Call {
     }
 }
 
-/// Only memory or cache bandwidth limits this call.
 fn add(elems: usize) -> Call {
     let of = |buffer| view(buffer, DType::BF16, &[elems]);
     Call::Add { a: of(0), b: of(1), out: of(2) }
 }
 
-/// `[m, k, n]`: the smallest; few rows (memory-bound); many rows (bound by the cube units, their
-/// loads, or both).
+/// `[m, k, n]`: the smallest; few rows (memory-bound); many rows (bound by the cube units or their
+/// loads).
 const PRODUCTS: [[usize; 3]; 20] = [
     [16, 16, 16],
     [16, 256, 256],

@@ -1,6 +1,6 @@
 //! Measures how long collectives between cards take.
 //!
-//! Every rank has a thread. An untimed collective aligns the ranks before each measurement.
+//! An untimed collective aligns the ranks before each measurement.
 
 use ascend_tp::base::DType;
 use ascend_tp::device::{
@@ -16,13 +16,11 @@ use crate::validate::MeasuredOperator;
 
 const GROUPS: [usize; 3] = [2, 4, 8];
 
-/// Total bytes. For each algorithm, its fixed time bounds some sizes and the links bound others.
+/// Total bytes: for each algorithm, bound by fixed time or by links.
 const BYTES: [usize; 8] = [16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 256 << 20];
 
-/// Calls timed together for the host time of one call.
 const CALLS: usize = 32;
 
-/// Send/receive is measured for two cards only.
 const EXCHANGES: [Exchange; 5] = [
     Exchange::AllReduce,
     Exchange::AllGather,
@@ -41,7 +39,6 @@ pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Ra
         let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
         let ends = Communicator::init_all(&devices)?;
         let is_consequence = |error: &Error| error.kind() == ErrorKind::PeerLost;
-        // The samples of the first rank represent the group.
         let found = on_all_ranks(ends, is_consequence, |end| of_rank(end, cards, profile))?;
         if let Some((first, us)) = found.into_iter().next() {
             samples.extend(first);
@@ -52,7 +49,6 @@ pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Ra
     Ok((samples, call_us))
 }
 
-/// Runs the same calls in the same order on every rank.
 fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let device = end.device();
     let most = BYTES.into_iter().max().unwrap_or(0);

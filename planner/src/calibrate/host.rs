@@ -1,6 +1,4 @@
 //! Measures how long calls occupy the host thread.
-//!
-//! Collectives are measured in [`super::exchanges`].
 
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use super::kernels::{CalibrationBench, Ready};
 use super::{calls, median};
 use crate::points::rounded;
 
-/// Calls timed together, and repetitions. The median counts.
+/// Calls timed together, and repetitions.
 const CALLS: usize = 32;
 const SAMPLES: usize = 5;
 
@@ -28,7 +26,6 @@ const AWAITED: [usize; 3] = [2048, 2048, 2048];
 const NODES: usize = 64;
 const REPLAYS: usize = 4;
 
-/// Returns the median microseconds per call. `settle` runs untimed after each repetition.
 pub(super) fn each_us(
     clock: &Clock,
     calls: usize,
@@ -89,8 +86,6 @@ pub(super) fn measure(device: &Arc<Device>, clock: &Clock, base: &HostProfile) -
     })
 }
 
-/// Returns the host time of an operator's first phase and of the call that makes its executor
-/// repeatable.
 fn prepare_us(device: &Arc<Device>, clock: &Clock) -> Result<f64> {
     let call = calls::least();
     let tensor = |view: &View| {
@@ -112,7 +107,6 @@ fn prepare_us(device: &Arc<Device>, clock: &Clock) -> Result<f64> {
     each_us(clock, CALLS, || prepare(&call, &of, None).map(|prepared| all.push(prepared)), || Ok(()))
 }
 
-/// Returns the fixed time of a copy to the card and its bandwidth.
 fn copies(device: &Arc<Device>, clock: &Clock) -> Result<(f64, f64)> {
     let memory = Buffer::new(device, LONG)?;
     let bytes = vec![0; LONG];

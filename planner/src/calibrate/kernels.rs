@@ -1,7 +1,6 @@
 //! Measures how long operators take on a card.
 //!
-//! Calls are prepared as the executor prepares them, and cycle through sets of weights that no
-//! cache can hold.
+//! Calls cycle through sets of weights that no cache can hold.
 
 use std::sync::Arc;
 
@@ -16,22 +15,20 @@ use super::calls::{self, CalibrationCall};
 use super::median;
 use crate::validate::MeasuredOperator;
 
-/// Total bytes of the weight sets: four times the largest cache.
 const OUT_OF_CACHE: usize = 768 << 20;
 
-/// Maximum number of weight sets. Small weights matter little next to the fixed time of a call.
+/// Small weights matter little next to the fixed time of a call.
 const MOST_SETS: usize = 64;
 
 /// Approximate time between two events, in microseconds.
 const QUEUE_US: f64 = 2000.0;
 
-/// Minimum and maximum calls between two events. The host must enqueue every call while the card is
-/// busy.
+/// Calls between two events. The host must enqueue every call while the card is busy.
 const CALLS: (f64, f64) = (3.0, 32.0);
 
 const SAMPLES: usize = 3;
 
-/// The product that keeps the card busy meanwhile, about 4 ms.
+/// Keeps the card busy meanwhile, about 4 ms.
 const BUSY: [usize; 3] = [8192, 8192, 8192];
 
 /// A small number in every numeric type, and a mask byte that hides no key.
@@ -55,7 +52,6 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Allocates the buffers in `kept` several times.
     pub(super) fn new(device: &Arc<Device>, call: &Call, kept: &[usize]) -> Result<Self> {
         let views: Vec<&View> = call.reads().into_iter().chain(call.writes()).collect();
         let is_kept = |view: &&&View| kept.contains(&view.buffer.index());
@@ -117,7 +113,7 @@ impl CalibrationBench {
         })
     }
 
-    /// Returns the time of one of `calls` runs of `enqueue`. `before` is not timed.
+    /// Times one of `calls` runs of `enqueue`. `before` is not timed.
     pub(super) fn each_us(
         &mut self,
         calls: usize,

@@ -1,11 +1,10 @@
-//! Measures the coefficients of a chip on its cards, in minutes.
+//! Measures the coefficients of a chip on its cards.
 //!
-//! Operators and collectives run repeatedly between two events, behind a long product that lets the
-//! host enqueue ahead. The clock times host calls. Samples are fitted like published measurements.
+//! Operators and collectives run between two events, behind a long product that lets the host
+//! enqueue ahead.
 //!
 //! - Invariants: all ranks run the same calls in the same order. Unmeasured coefficients keep the
 //!   values of the given profile, and `origin` lists what was measured.
-//! - Not here: checks of results, or measurements of links.
 
 mod calls;
 mod exchanges;
@@ -31,7 +30,7 @@ use crate::validate::fit_samples;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// The request was refused before anything ran.
+    /// The request was refused.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
     /// A card or its library failed.
@@ -44,18 +43,18 @@ pub enum CalibrateError {
 pub struct MeasuredCards<'a> {
     /// The CANN library that opens the cards.
     pub cann: &'a Arc<Cann>,
-    /// Number of cards, counted from ordinal 0. An ordinal is also the index in the topology.
+    /// Cards, counted from ordinal 0. An ordinal is also the index in the topology.
     pub count: usize,
-    /// Topology that connects the cards.
+    /// Card topology.
     pub topology: &'a Topology,
     /// Clock of the host thread.
     pub clock: &'a Clock,
 }
 
-/// Returns `base`, a profile of the same chip, with the measured coefficients replaced.
+/// Returns `base` with the measured coefficients replaced.
 ///
 /// # Errors
-/// If there is no card, more cards than exist or than the topology connects, or if a card fails.
+/// There is no card, more cards than exist or than the topology connects, or a card fails.
 pub fn calibrate(cards: &MeasuredCards<'_>, base: &Profile) -> Result<Profile, CalibrateError> {
     check(cards)?;
     let soc = base.soc;

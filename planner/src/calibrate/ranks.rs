@@ -5,8 +5,8 @@ use std::thread::{ScopedJoinHandle, scope};
 
 use ascend_tp::device::Communicator;
 
-/// Runs `body` on one thread per rank and returns the results in the order of `ends`. A failed rank
-/// aborts, so that the other ranks return.
+/// Runs `body` on one thread per rank; results are in the order of `ends`. A failed rank aborts, so
+/// that the other ranks return.
 ///
 /// # Errors
 /// The first failure that is not a consequence of another.

@@ -29,7 +29,6 @@ fn other(of: &Coefficients) -> Coefficients {
     }
 }
 
-/// Calibrates cards of `own`, starting from `base`.
 fn found(own: &Profile, base: &Profile, topology: &Topology, count: usize) -> Profile {
     let emulator = Emulator::new(Config {
         soc: own.soc,
@@ -64,7 +63,6 @@ fn values(coefficients: &Coefficients) -> Vec<(&'static str, f64)> {
     fitted.map(|meaning| (meaning.name, coefficients.get(meaning.name).unwrap())).chain(of_host).collect()
 }
 
-/// Three shipped chips, and one with every coefficient changed.
 #[test]
 fn emulated_cards_find_their_own_profile() {
     let shipped = |soc| Profile::of(soc);

@@ -12,12 +12,11 @@ use std::collections::BTreeMap;
 /// Correlation between errors of rows of one page.
 const CORRELATION: f64 = 0.05;
 
-/// Returns the weight of each of `rows` rows of a page.
 pub(crate) fn weight(rows: usize) -> f64 {
     1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
 }
 
-/// Rounds a fitted value to four digits; more would not be significant.
+/// Four digits; more would not be significant.
 pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -37,13 +36,11 @@ pub(crate) fn broken(text: &str) -> Option<String> {
 }
 
 impl Point {
-    /// Parses CSV text with a header. The text must pass [`broken`].
     pub(crate) fn all(text: &str) -> Vec<Self> {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         reader.deserialize().map_while(Result::ok).map(Self).collect()
     }
 
-    /// Returns a field, or `""`.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }

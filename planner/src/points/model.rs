@@ -1,7 +1,7 @@
 //! Sizes of the model of a row.
 //!
-//! The columns of the row come first. Other sizes come from the configuration with exactly the same
-//! name (`points/models.csv`, from `config.json` files).
+//! Columns of the row precede the configuration with exactly the same name (`points/models.csv`,
+//! from `config.json` files).
 
 use super::Point;
 use crate::decoder::{Decoder, FeedForward, Window};
@@ -10,11 +10,9 @@ const MODELS: &str = include_str!("../../points/models.csv");
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    /// The dense model, or a mixture without its experts.
     pub(crate) decoder: Decoder,
-    /// True if the gate uses GELU, which no kernel fuses.
+    /// The gate uses GELU, which no kernel fuses.
     pub(crate) is_gelu: bool,
-    /// Experts per layer, 0 if dense.
     pub(crate) experts: usize,
     /// Expert width, if every feed-forward layer is a pure mixture.
     pub(crate) expert_width: Option<usize>,
@@ -25,8 +23,6 @@ pub(crate) struct Model {
 const VARIANTS: [&str; 10] =
     ["instruct", "chat", "base", "hf", "w8a8", "w4a8", "quarot", "bf16", "fp16", "int8"];
 
-/// Returns a normalised name: `Qwen/Qwen3-32B-W8A8` and `Qwen3 32B` give `qwen332b`. Later words
-/// are settings (`Qwen2-7B 32K`).
 fn key(name: &str) -> String {
     let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let first = name.split_whitespace().next().unwrap_or_default();
@@ -80,7 +76,6 @@ impl Model {
         })
     }
 
-    /// Counts products, tables and norms. A mixture needs its expert width.
     pub(crate) fn parameters(&self) -> usize {
         let decoder = &self.decoder;
         let norms = 2 * decoder.hidden + if decoder.has_head_norms { 2 * decoder.head_dim } else { 0 };
@@ -98,7 +93,6 @@ impl Model {
         decoder.layers * self.experts * expert
     }
 
-    /// Returns the KV cache bytes per token at 16 bits.
     pub(crate) const fn cache_bytes_per_token(&self) -> usize {
         2 * 2 * self.decoder.layers * self.decoder.kv_width()
     }

@@ -1,7 +1,7 @@
 //! Checks whether a row gives all that a prediction needs.
 //!
-//! The checks do not depend on what the model supports. A complete row without a prediction counts
-//! against the model.
+//! The checks do not depend on what is modelled: a complete row without a prediction counts against
+//! the model.
 
 use serde::Serialize;
 
@@ -14,16 +14,16 @@ use crate::workload::Published;
 pub enum GapKind {
     /// The row measures something else.
     Other,
-    /// A setting that affects the value is missing.
+    /// A setting is missing.
     Setting,
 }
 
-/// A property that a row lacks.
+/// A missing property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
     /// Kind of the gap.
     pub kind: GapKind,
-    /// Description, such as `the machine is not named`.
+    /// Such as `the machine is not named`.
     pub why: &'static str,
 }
 
@@ -93,7 +93,6 @@ pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     ])
 }
 
-/// The sizes are given, or a published configuration has exactly this name.
 fn model(point: &Point) -> Result<(), Gap> {
     let name = point.text("model").rsplit('/').next().unwrap_or_default();
     if Published::of(name).is_some() {
@@ -102,14 +101,12 @@ fn model(point: &Point) -> Result<(), Gap> {
     Model::of(point).map(|_| ()).map_err(setting)
 }
 
-/// Checks one forward step, or serving.
 pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     const SPECULATION: [&str; 4] =
         ["speculative decoding on", "speculative drafting", "EAGLE3", "MTP setting in page"];
     let note = point.text("note");
     let given = |name| point.number(name).is_some_and(|value| value > 0.0);
-    // The output length affects neither the time of one token at a context nor the time to the
-    // first token.
+    // The output length affects neither the time of one token at a context nor the first token.
     let metric = point.text("metric");
     let is_first = metric.contains("TTFT");
     let is_instant = is_first || matches!(metric, "TPOT" | "decode rate per user");
@@ -162,7 +159,6 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     model(point)
 }
 
-/// Checks a row of `memory_measured.csv`.
 pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let (metric, text) = (point.text("metric"), point.text("setting"));
     let is_offer =
@@ -202,7 +198,6 @@ mod tests {
         Point::all(&format!("{}\n{}\n", names.join(","), values.join(",")))[0].clone()
     }
 
-    /// Returns the gap after some columns change.
     fn changed(
         whole: &[(&'static str, &'static str)],
         check: fn(&Point) -> Result<(), Gap>,

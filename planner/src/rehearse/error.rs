@@ -1,5 +1,3 @@
-//! Errors of a rehearsal.
-
 use ascend_tp::emulator::EmulatorError;
 
 use ascend_tp::base::Diagnostics;
@@ -29,13 +27,13 @@ pub enum Error {
         "{phase}, rank {rank}: the clock recorded {found} kernels on a stream, but the plan has {expected}"
     )]
     Account {
-        /// Name of the failed phase.
+        /// Failed phase.
         phase: String,
-        /// Rank with the mismatch.
+        /// Mismatched rank.
         rank: usize,
-        /// Number of kernels of the plan on the stream.
+        /// Planned kernels.
         expected: usize,
-        /// Number of recorded kernels on the stream.
+        /// Recorded kernels.
         found: usize,
     },
 }

@@ -1,8 +1,5 @@
-//! A rehearsal as one HTML page: figures, memory, timeline, roofline, tables. The page needs no
-//! network.
+//! A rehearsal as one HTML page.
 //!
-//! - Input: a recorded run. The template is `page.html`; this module inserts the data as JSON.
-//! - Output: the text of the page.
 //! - Invariants: the page loads nothing from elsewhere. Names in the data cannot end the data
 //!   element.
 
@@ -18,17 +15,15 @@ use ascend_tp::timeline::{Phase, Span, step_name};
 use super::run::Recorded;
 use super::{Rehearsal, train};
 
-/// Template with a placeholder for the data.
 const PAGE: &str = include_str!("page.html");
 const DATA: &str = "/*DATA*/";
 
-/// Largest number of ranks in the timeline. More ranks do not fit on a screen and look alike.
+/// More ranks do not fit on a screen and look alike.
 const RANKS_SHOWN: usize = 8;
 
 #[derive(Serialize)]
 struct Data<R> {
     report: R,
-    /// Names of bounds, by index.
     bounds: Vec<String>,
     /// Names of steps, by index, each with the index of its bound.
     labels: Vec<(String, usize)>,
@@ -38,20 +33,19 @@ struct Data<R> {
 #[derive(Serialize)]
 struct PhaseData {
     name: String,
-    /// Duration of the whole phase, in nanoseconds.
     duration: u64,
     /// Spans of each rank: first the compute stream, then all exchanges.
     ranks: Vec<[Vec<u64>; 2]>,
 }
 
-/// Renders the page of a rehearsed session.
+/// Renders a rehearsed session.
 #[must_use]
 pub fn page(rehearsal: &Rehearsal) -> String {
     let Recorded { programs, phases, .. } = &rehearsal.recorded;
     filled(&data(rehearsal.report(), programs, phases))
 }
 
-/// Renders the page of a rehearsed training step with its report.
+/// Renders a rehearsed training step.
 #[must_use]
 pub fn page_of_step(rehearsal: &train::TrainingRehearsal, report: &train::TrainingReport) -> String {
     filled(&data(report, &rehearsal.programs, &rehearsal.phases))
@@ -81,8 +75,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
             let label = labels.of((step_name(plan, step), bound));
             let stream = usize::from(span.stream != StreamKind::Compute);
             let end = &mut ends[span.rank][stream];
-            // Each span has three numbers: its label, the time since the previous span, and its
-            // duration.
+            // Label, time since the previous span, duration.
             let numbers = [label as u64, span.start_ns.saturating_sub(*end), span.end_ns - span.start_ns];
             ranks[span.rank][stream].extend(numbers);
             *end = span.end_ns;
@@ -92,7 +85,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
     Data { report, bounds: bounds.all, labels: labels.all, phases }
 }
 
-/// Distinct values, numbered in the order of their first use.
+/// Values numbered in the order of their first use.
 struct PageNumbers<T> {
     all: Vec<T>,
     known: BTreeMap<T, usize>,

@@ -1,8 +1,5 @@
 //! Memory of a card, and the nearest settings that fit.
 //!
-//! - Input: the plans of a setting, before it runs.
-//! - Output: the [`RehearsalMemory`] of the fullest card. If the setting does not fit, settings
-//!   that fit and differ in one option.
 //! - Invariant: each proposed setting was compiled and its bytes were counted.
 
 use serde::Serialize;
@@ -17,7 +14,7 @@ use ascend_tp_machine::Profile;
 use super::error::Error;
 use super::setting::{MOST_CARDS, Setting, Site};
 
-/// Memory of one card: needed by the plans, and available.
+/// Needed and available memory of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RehearsalMemory {
     /// Bytes by kind of use.
@@ -32,7 +29,7 @@ pub struct RehearsalMemory {
 }
 
 impl RehearsalMemory {
-    /// Returns the memory of the fullest card on a chip.
+    /// Returns the memory of the fullest card.
     #[must_use]
     pub fn fullest(programs: &[impl AsRef<[Plan]>], profile: &Profile) -> Self {
         let programs: Vec<&[Plan]> = programs.iter().map(AsRef::as_ref).collect();
@@ -52,7 +49,6 @@ impl RehearsalMemory {
     }
 }
 
-/// Describes why a setting does not fit: its bytes, and settings that fit.
 pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Diagnostic, Error> {
     let parts: Vec<String> = memory
         .kinds
@@ -82,8 +78,8 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
     .help(help))
 }
 
-/// Returns the nearest settings that fit, each with one change: the fewest additional cards, the
-/// largest batch, the longest prompt, quantised weights.
+/// Returns the nearest settings that fit, each with one change: cards, batch, prompt length or
+/// quantised weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     found.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
@@ -101,7 +97,6 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// Returns the smallest larger number of cards on which the setting fits.
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     // Users have whole servers, so try few cards or a multiple of 8.
     let is_likely =
@@ -124,7 +119,6 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// Returns the largest size below `from` for which the setting fits.
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
     // Exclude hopeless sizes before anything is compiled.
     let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
@@ -143,7 +137,7 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     Ok(None)
 }
 
-/// Number of sizes near an estimate that are counted exactly.
+/// Sizes near an estimate that are counted exactly.
 const TRIES: usize = 4;
 
 /// Direction in which bytes change with a size.
@@ -153,11 +147,10 @@ enum ByteGrowth {
     Falling,
 }
 
-/// Finds the size in `0..=most` at which bytes reach `limit`. Returns the last size within the
-/// limit for rising bytes, the first for falling bytes.
+/// Finds the size in `0..=most` at which bytes reach `limit`: the last within the limit for rising
+/// bytes, the first for falling bytes.
 ///
-/// Bytes are nearly affine in the size. The search alternates between linear interpolation and
-/// bisection.
+/// Bytes are nearly affine in the size, so linear interpolation and bisection alternate.
 fn crossing(
     most: usize,
     bytes: &dyn Fn(usize) -> Result<u64, Error>,
@@ -193,11 +186,9 @@ fn offered(setting: &Setting) -> u64 {
     setting.site.profile.hbm_usable_bytes()
 }
 
-/// Largest number of cards for which the nearest settings of a hopeless setting are compiled and
-/// counted.
+/// Above, the nearest settings of a hopeless setting are not counted.
 const COUNTED_CARDS: usize = 32;
 
-/// Returns the refusal of a setting that [`is_hopeless`].
 pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
     if setting.site.cards <= COUNTED_CARDS {
         return refusal(setting, &estimated(setting)?);
@@ -217,13 +208,12 @@ pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
     Ok(problem.found(format!("at least {least} for keys, values and one activation")).help(help))
 }
 
-/// Returns whether a lower bound of the memory already exceeds the card.
+/// True if a lower bound of the memory already exceeds the card.
 pub(super) fn is_hopeless(setting: &Setting) -> bool {
     certain_bytes(setting) > u128::from(offered(setting))
 }
 
-/// Returns a lower bound of the bytes per card: keys and values of the local heads, and one
-/// activation of the prompt.
+/// Lower bound: keys and values of the local heads, and one activation of the prompt.
 fn certain_bytes(setting: &Setting) -> u128 {
     let Setting { model, batch, input, output, .. } = setting;
     let cards = setting.site.cards.max(1);
@@ -248,8 +238,8 @@ fn estimate(setting: &Setting) -> Result<u64, Error> {
     Ok(estimated(setting)?.used)
 }
 
-/// Extrapolates the bytes of the fullest card from compilations with two and three layers. Models
-/// of at most three layers and pipelines are counted exactly.
+/// Extrapolates from compilations with two and three layers. Models of at most three layers and
+/// pipelines are counted exactly.
 fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     let layers = setting.model.layers;
     let profile = &setting.site.profile;
@@ -262,7 +252,7 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
         Ok::<RehearsalMemory, Error>(RehearsalMemory::fullest(&other.compile()?, profile))
     };
     let (two, three) = (with(2)?, with(3)?);
-    // Layers share the arena: each layer after the third reuses the memory of the layer before.
+    // Each layer after the third reuses the arena memory of the layer before.
     let kinds = two.kinds.along(&three.kinds, [layers - 2, 1]).with(MemoryKind::Arena, three.kinds);
     Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
 }
@@ -271,7 +261,6 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
 mod tests {
     use super::*;
 
-    /// Returns the size found by `crossing` and the number of evaluated sizes.
     fn found(
         most: usize,
         bytes: &dyn Fn(usize) -> u64,

@@ -1,14 +1,11 @@
 //! Rehearses a model on cards without the cards.
 //!
-//! - Input: a [`Setting`] (model, cards, chip, topology, sizes).
-//! - Output: a [`Rehearsal`]. It gives a [`RehearsalReport`], a trace for Perfetto and an [`html`]
-//!   page. [`train`] rehearses a training step.
-//! - Method: the executor runs the compiled plans, as on cards. The emulator keeps a virtual clock
-//!   and does not compute numbers.
+//! The executor runs the compiled plans on emulated cards, which keep a virtual clock and compute
+//! no numbers. [`train`] rehearses a training step.
+//!
 //! - Invariants: times come from the emulator's clock, bytes from its accounts. The same setting
-//!   gives the same report, byte for byte. A setting that does not fit is refused before it runs,
-//!   and the error lists settings that fit.
-//! - Not here: weights, sampling, measurements of this host.
+//!   gives the same report, byte for byte. A setting that does not fit is refused before it runs;
+//!   the error lists settings that fit.
 
 mod error;
 pub mod html;
@@ -38,7 +35,7 @@ use ascend_tp::timeline::trace::Trace;
 pub struct Rehearsal {
     /// Setting of the rehearsal.
     pub setting: Setting,
-    /// Recorded run of the setting.
+    /// Recorded run.
     pub recorded: Recorded,
 }
 
@@ -46,15 +43,14 @@ impl Rehearsal {
     /// Rehearses a setting.
     ///
     /// # Errors
-    /// - The sizes are invalid. The error lists all problems.
-    /// - The model does not fit. The error lists the nearest settings that fit.
-    /// - The emulated cards refuse a call.
+    /// The sizes are invalid, the model does not fit, or the emulated cards refuse a call. The
+    /// error lists all problems and the nearest settings that fit.
     pub fn run(setting: &Setting) -> Result<Self, Error> {
         setting.check()?;
         Ok(Self { setting: setting.clone(), recorded: run::run(setting)? })
     }
 
-    /// Writes the recorded phases as a trace for Perfetto.
+    /// Writes a trace for Perfetto.
     ///
     /// # Errors
     /// Writing to `out` fails.
@@ -69,7 +65,7 @@ impl Rehearsal {
         Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
     }
 
-    /// Returns the report for a page or a text.
+    /// Returns the report.
     #[must_use]
     pub fn report(&self) -> RehearsalReport {
         RehearsalReport::new(&self.setting, &self.recorded)

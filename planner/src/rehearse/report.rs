@@ -21,48 +21,48 @@ use super::table::{CollectiveRow, OperatorRow, tables};
 /// Report of a rehearsed session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RehearsalReport {
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// Number of elements in all weights.
+    /// Elements of all weights.
     pub parameters: u64,
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub layers: usize,
-    /// Number of cards in use.
+    /// Cards in use.
     pub cards: usize,
-    /// Number of servers, if the setting specifies it.
+    /// Servers, if set.
     pub servers: Option<usize>,
-    /// Number of pipeline stages, if larger than 1.
+    /// Pipeline stages, if several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<usize>,
-    /// Name of the chip.
+    /// Chip name.
     pub card: String,
-    /// Name of the topology.
+    /// Topology name.
     pub topology: String,
     /// Element types of weights and activations.
     pub dtype: String,
-    /// Number of sequences in a batch.
+    /// Sequences in a batch.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Number of decode steps.
+    /// Decode steps.
     pub output: usize,
-    /// Placement of the residual stream during prefill: `replicate` or `seq`.
+    /// Residual stream during prefill: `replicate` or `seq`.
     pub residual: &'static str,
     /// Launch mode: `eager` or `captured`.
     pub launching: &'static str,
-    /// Memory of the fullest card, in bytes.
+    /// Memory of the fullest card.
     pub memory: RehearsalMemory,
-    /// Time to the first token, in microseconds.
+    /// Time to the first token.
     pub first_token_us: f64,
-    /// Times of decode steps, in microseconds.
+    /// Times of decode steps.
     pub token_us: TokenTimes,
-    /// Decode throughput of the batch, in tokens per second.
+    /// Decode throughput of the batch.
     pub tokens_per_s: f64,
-    /// Throughput of the batch with the prefill, in tokens per second.
+    /// Throughput with the prefill.
     pub tokens_per_s_with_prefill: f64,
-    /// Usual error of such predictions.
+    /// Usual error.
     pub error_bar: ErrorBar,
-    /// Peak rates of the card.
+    /// Peak rates.
     pub limits: StepLimits,
     /// The prefill and one decode step.
     pub phases: Vec<PhaseReport>,
@@ -82,41 +82,40 @@ pub struct TokenTimes {
 /// Peak rates of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepLimits {
-    /// Floating-point operations per second at 16 bits.
+    /// At 16 bits.
     pub flops_per_s: f64,
-    /// HBM bandwidth, in bytes per second.
+    /// HBM bandwidth.
     pub bytes_per_s: f64,
 }
 
-/// Report of a prefill, a decode step or a program of a training step.
+/// A prefill, decode step or training program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseReport {
-    /// Name of the phase, such as `prefill` or `decode`.
+    /// Such as `prefill` or `decode`.
     pub name: String,
-    /// Duration of the phase, in microseconds.
+    /// Duration of the phase.
     pub duration_us: f64,
-    /// Number of tokens read by the phase.
+    /// Tokens read.
     pub tokens: usize,
-    /// Division of the phase's time.
+    /// Division of the time.
     pub shares: Shares,
     /// Share of time in collectives, hidden or exposed.
     pub communication: f64,
-    /// Number of calls per rank in eager mode.
+    /// Eager calls per rank.
     pub calls: usize,
-    /// Operators, sorted by decreasing total time.
+    /// By decreasing total time.
     pub operators: Vec<OperatorRow>,
-    /// Collectives, sorted by decreasing total time.
+    /// By decreasing total time.
     pub collectives: Vec<CollectiveRow>,
 }
 
 impl StepLimits {
-    /// Returns the peak rates of a chip.
     pub(super) const fn of(soc: Soc) -> Self {
         Self { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 }
     }
 }
 
-/// Counts the elements of all weights of a program. Copies of weights do not count.
+/// Counts the elements of all weights, without copies.
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
     params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
@@ -130,7 +129,7 @@ impl RehearsalReport {
         let of = |program: ProgramId, at: usize| {
             recorded.phases.iter().filter(|phase| phase.program == program.0).nth(at)
         };
-        // The first decode step still includes wake-ups after the prefill, so show the second.
+        // The first decode step still includes wake-ups after the prefill.
         let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
         let phase = |phase: &Phase| {
             let is_prefill = phase.program == PREFILL.0;
@@ -176,7 +175,7 @@ impl RehearsalReport {
     }
 }
 
-/// Builds the report of one phase. `plans` are indexed by rank.
+/// `plans` are indexed by rank.
 pub(super) fn phase_report(name: &str, tokens: usize, plans: &[Arc<Plan>], phase: &Phase) -> PhaseReport {
     let plans: Vec<&Plan> = plans.iter().map(AsRef::as_ref).collect();
     let shares = Shares::of(&phase.spans, 0..plans.len(), phase.start_ns, phase.end_ns);

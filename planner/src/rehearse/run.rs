@@ -1,4 +1,4 @@
-//! Runs the plans of a session: the prefill, then the decode steps.
+//! Runs the prefill, then the decode steps.
 
 use std::sync::Arc;
 
@@ -13,19 +13,18 @@ use super::memory::{RehearsalMemory, hopeless, is_hopeless, refusal};
 use super::setting::Setting;
 use super::stage::EmulatedStage;
 
-/// Number of decode steps with recorded spans. For later steps only the duration is recorded.
+/// Decode steps with recorded spans. Later steps record only the duration.
 const DECODES_KEPT: usize = 3;
 
-/// Number of runs before a captured decode step is measured: one eager run, and one that records
-/// the graph.
+/// Runs before a captured decode step is measured: one eager run, and one that records the graph.
 const RUNS_TO_CAPTURE: usize = 2;
 
 /// Recorded run of a rehearsal.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The prefill and the first decode steps.
+    /// Prefill and first decode steps.
     pub phases: Vec<Phase>,
-    /// Duration of each decode step, in nanoseconds.
+    /// Duration of each decode step.
     pub decode_ns: Vec<u64>,
     /// Plans by program and rank.
     pub programs: Vec<Vec<Arc<Plan>>>,
@@ -33,8 +32,7 @@ pub struct Recorded {
     pub memory: RehearsalMemory,
 }
 
-/// Sets the mask of a decode step. It shows the prompt and the tokens up to the step's own;
-/// attention reads only the keys shown.
+/// Shows the prompt and the tokens up to the step's own; attention reads only the keys shown.
 fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
     for mask in masks(&setting.model) {
@@ -43,7 +41,6 @@ fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     }
 }
 
-/// Runs a checked setting.
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     // Refuse a hopeless setting before the whole model is compiled.
     if is_hopeless(setting) {
@@ -55,7 +52,7 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
     let mut stage = EmulatedStage::open(&setting.site, programs, setting.launching)?;
-    // The emulator's sum; `cli/tests/plan.rs` checks that it equals the planned sum.
+    // The emulator's sum equals the planned sum (`cli/tests/plan.rs`).
     let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
     let [prompt, mut token] = inputs;

@@ -12,53 +12,52 @@ use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
 
-/// Cards of a rehearsal and their topology.
+/// Cards and topology.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Number of cards in use.
+    /// Cards in use.
     pub cards: usize,
-    /// Number of servers. Each server gets the same number of ranks on its first cards. `None`: the
-    /// first cards of the topology.
+    /// Servers with equally many ranks on their first cards. `None`: the first cards of the
+    /// topology.
     pub servers: Option<usize>,
-    /// Chip and its measured speeds.
+    /// Chip and its speeds.
     pub profile: Profile,
-    /// Topology that connects the cards.
+    /// Card topology.
     pub topology: Topology,
-    /// Source of the kernels on the cards.
+    /// Kernels of the cards.
     pub kernels: KernelSource,
 }
 
-/// Model, cards and workload of a rehearsal. The workload reads `input` prompt tokens of each of
-/// `batch` sequences and generates `output` tokens per sequence.
+/// Model, cards and workload: `batch` sequences read `input` prompt tokens and generate `output`
+/// tokens each.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Display name of the model.
+    /// Display name.
     pub name: String,
-    /// Configuration of the model.
+    /// Model configuration.
     pub model: ModelConfig,
-    /// Cards and their topology.
+    /// Cards and topology.
     pub site: Site,
-    /// Number of pipeline stages. Each stage holds some layers on an equal number of cards.
+    /// Pipeline stages on equally many cards.
     pub stages: usize,
-    /// Number of sequences in a batch.
+    /// Sequences in a batch.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Number of decode steps.
+    /// Decode steps.
     pub output: usize,
-    /// Element types of weights and activations.
+    /// Element types.
     pub precision: Precision,
-    /// Placement of the residual stream during prefill.
+    /// Residual stream during prefill.
     pub residual: Residual,
-    /// Launch mode of the plans: eager or captured.
+    /// Eager or captured.
     pub launching: Launching,
 }
 
-/// Largest number of cards. Each rank has a plan and a thread, and one model does not use tensor
-/// parallelism over more cards.
+/// Each rank has a plan and a thread, and one model does not use more cards.
 pub const MOST_CARDS: usize = 256;
 
-/// Largest batch. Products of larger numbers overflow.
+/// Products of larger numbers overflow.
 const MOST_SEQUENCES: usize = 1 << 20;
 
 /// Reports a value outside `1..=most`.
@@ -70,7 +69,6 @@ fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
 }
 
 impl Site {
-    /// Reports all problems of the numbers and the topology.
     pub(super) fn check(&self, problems: &mut Diagnostics) {
         within(problems, "--cards", self.cards, MOST_CARDS);
         within(problems, "--servers", self.servers.unwrap_or(1), MOST_CARDS);
@@ -95,8 +93,7 @@ impl Site {
         }
     }
 
-    /// Returns the card of each rank. A server is a unit of the smallest level that has enough
-    /// cards.
+    /// Returns the card of each rank. A server is a unit of the smallest level with enough cards.
     #[must_use]
     pub fn placement(&self) -> Vec<usize> {
         let Some(servers) = self.servers.filter(|servers| *servers > 0) else {
@@ -108,13 +105,12 @@ impl Site {
         (0..self.cards).map(|rank| rank / each * server + rank % each).collect()
     }
 
-    /// Returns the names of ranks in a trace.
     pub(super) fn rank_names(&self) -> Vec<String> {
         let placement = self.placement();
         placement.iter().enumerate().map(|(rank, card)| format!("rank {rank} (card {card})")).collect()
     }
 
-    /// Returns the name of the innermost level of the topology that contains all `ranks`.
+    /// Names the innermost level of the topology that contains all `ranks`.
     pub(super) fn link_name(&self, ranks: &[usize]) -> String {
         let placement = self.placement();
         let unit = |cards: usize| {
@@ -129,7 +125,7 @@ impl Site {
 }
 
 impl Setting {
-    /// Checks the sizes and the cards, and reports all problems.
+    /// Reports all problems.
     ///
     /// # Errors
     /// The setting has problems.
@@ -151,7 +147,7 @@ impl Setting {
         problems.into_result(())
     }
 
-    /// Returns the deployment of a session with this setting, without links.
+    /// Returns the deployment, without links.
     #[must_use]
     pub fn deployment(&self) -> Deployment {
         Deployment {
@@ -167,7 +163,7 @@ impl Setting {
         }
     }
 
-    /// Compiles both programs of a session. The result is indexed by program and rank.
+    /// Compiles both programs, by program and rank.
     ///
     /// # Errors
     /// The compiler refuses the deployment.

@@ -1,8 +1,5 @@
-//! An engine with its programs on emulated cards. The emulator keeps a clock and does not compute
-//! numbers.
+//! An engine with its programs on emulated cards, which keep a clock and compute no numbers.
 //!
-//! - Input: a [`Site`] and the plans of all ranks.
-//! - Output: the duration of each run, and every span of kept runs.
 //! - Invariant: times come from the machine's clock, bytes from its accounts.
 
 use std::collections::BTreeSet;
@@ -21,7 +18,6 @@ use ascend_tp::timeline::{Phase, Span, SpanWork, TimedCall};
 use super::error::Error;
 use super::setting::Site;
 
-/// Emulated cards and the engine on them.
 pub(super) struct EmulatedStage<'a> {
     site: &'a Site,
     placement: Vec<usize>,
@@ -32,10 +28,6 @@ pub(super) struct EmulatedStage<'a> {
 }
 
 impl<'a> EmulatedStage<'a> {
-    /// Starts an engine with programs, indexed by program and rank.
-    ///
-    /// # Errors
-    /// The emulated cards refuse a call.
     pub(super) fn open(
         site: &'a Site,
         programs: Vec<Vec<Plan>>,
@@ -64,40 +56,31 @@ impl<'a> EmulatedStage<'a> {
         Ok(Self { site, placement, emulator, engine, phases: Vec::new() })
     }
 
-    /// Returns the used bytes of the fullest card, from the emulator's accounts.
     pub(super) fn used_bytes(&self) -> u64 {
         self.emulator.usage().iter().map(|usage| usage.used_bytes).max().unwrap_or(0)
     }
 
-    /// Returns zeros as inputs of a program. The emulator computes no numbers, so no kernel reads
-    /// them.
+    /// Zeros: the emulator computes no numbers.
     pub(super) fn inputs(&self, program: ProgramId) -> NamedTensors {
         let plan = self.engine.plans(program).first();
         plan.map(|plan| NamedTensors::zeros(&plan.inputs)).unwrap_or_default()
     }
 
-    /// Returns the plans of the first `count` programs, by program and rank.
     pub(super) fn programs(&self, count: usize) -> Vec<Vec<Arc<Plan>>> {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// Runs a program and returns its start and end, in nanoseconds.
-    ///
-    /// # Errors
-    /// The emulated cards refuse a call.
+    /// Returns the start and end in nanoseconds.
     pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs)?;
         // A run lasts from the start of the last rank to the end of the last rank. Ranks are not in
-        // step between runs, so the lead of a rank belongs to the run before.
+        // step between runs; the lead of a rank belongs to the run before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }
 
-    /// Runs a program as [`EmulatedStage::run`] and keeps every span as a phase. `is_replayed`: one call
-    /// replays the program as a graph.
-    ///
-    /// # Errors
-    /// [`EmulatedStage::run`] fails, or the recorded kernels do not match the plan.
+    /// As [`EmulatedStage::run`], keeping every span. `is_replayed`: one call replays the program as a
+    /// graph.
     pub(super) fn keep(
         &mut self,
         name: String,
@@ -118,8 +101,8 @@ impl<'a> EmulatedStage<'a> {
             let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
             let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
-            // A rank creates its streams in their order. Streams with work therefore have
-            // increasing numbers on the card.
+            // A rank creates its streams in order, so streams with work have increasing numbers on
+            // the card.
             let mut numbers = own.iter().map(|span| span.stream).collect::<BTreeSet<_>>().into_iter();
             for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
@@ -128,7 +111,7 @@ impl<'a> EmulatedStage<'a> {
                     .filter(|(_, step)| step.stream == stream && works(&step.action))
                     .map(|(at, _)| at)
                     .collect();
-                // A fused product and exchange is one step but two spans of the machine.
+                // A fused product and exchange is one step but two spans.
                 let joined = |at: usize| matches!(&plan.steps[at].action, Action::Exchange(of) if of.product.is_some());
                 let expected: usize = steps.iter().map(|at| 1 + usize::from(joined(*at))).sum();
                 let number = if steps.is_empty() { None } else { numbers.next() };
@@ -140,7 +123,7 @@ impl<'a> EmulatedStage<'a> {
                 for step in steps {
                     let Some(span) = own.next() else { break };
                     let other = if joined(step) { own.next() } else { None };
-                    // In a replayed graph, one call issues all spans of a rank.
+                    // In a replayed graph, one call issues all spans.
                     if let Some(name) = if is_replayed { replay.take() } else { Some(span.name) } {
                         let cost_us = self.site.profile.host_us(HostCall::of(name), 0.0);
                         let start_ns = span.issued_ns.saturating_sub((cost_us * 1e3).round() as u64);

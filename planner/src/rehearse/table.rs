@@ -1,11 +1,6 @@
-//! Tables of a rehearsal: times of operators and collectives, their bounds, and their achieved
-//! rates.
+//! Tables of operators and collectives: times, bounds, achieved rates.
 //!
-//! - Input: the spans of a phase and their plans.
-//! - Output: rows, sorted by decreasing total time.
-//!
-//! Layers repeat, so a row groups all steps with the same op, the same shapes and the same weight
-//! or value. The layer number is dropped.
+//! A row groups all steps with the same op, shapes and weight or value, in all layers.
 
 use std::collections::BTreeMap;
 
@@ -15,57 +10,57 @@ use ascend_tp::call::{View, Views};
 use ascend_tp::schedule::plan::{Action, Plan, Step};
 use ascend_tp::timeline::{Span, step_name};
 
-/// Row of equal steps on one card in one phase.
+/// Equal steps on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperatorRow {
-    /// Name of the step, such as `matmul mlp.gate_proj.weight`.
+    /// Such as `matmul mlp.gate_proj.weight`.
     pub name: String,
-    /// Name of the C function.
+    /// C function.
     pub operator: String,
-    /// Operand shapes, such as `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
+    /// Such as `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
     pub shapes: String,
-    /// Number of steps on one card.
+    /// Steps on one card.
     pub count: usize,
-    /// Mean time of a step, in microseconds.
+    /// Mean time.
     pub mean_us: f64,
-    /// Total time of all steps, in microseconds.
+    /// Total time.
     pub total_us: f64,
-    /// Share of the phase's time.
+    /// Share of the phase.
     pub share: f64,
     /// Bound of most of the time: `cube`, `vector`, `memory` or `launch`.
     pub bound: String,
-    /// Achieved memory bandwidth, in bytes per second.
+    /// Achieved memory bandwidth.
     pub bytes_per_s: f64,
-    /// Achieved floating-point operations per second.
+    /// Achieved FLOP/s.
     pub flops_per_s: f64,
-    /// Floating-point operations per byte of memory traffic.
+    /// FLOPs per byte of memory traffic.
     pub flops_per_byte: f64,
 }
 
-/// Row of equal collectives on one card in one phase.
+/// Equal collectives on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CollectiveRow {
-    /// Name of the step, such as `all_reduce mlp.out`.
+    /// Such as `all_reduce mlp.out`.
     pub name: String,
-    /// Name of the C function.
+    /// C function.
     pub operator: String,
-    /// Number of ranks in the group.
+    /// Ranks in the group.
     pub group: usize,
-    /// Bytes of the whole exchanged tensor.
+    /// Bytes of the whole tensor.
     pub bytes: f64,
-    /// Number of collectives on one card.
+    /// Collectives on one card.
     pub count: usize,
-    /// Mean time after the last rank arrives, in microseconds.
+    /// Mean time after the last rank arrives.
     pub mean_us: f64,
-    /// Mean wait for the last rank, in microseconds.
+    /// Mean wait for the last rank.
     pub wait_us: f64,
-    /// Total time of all collectives, in microseconds.
+    /// Total time.
     pub total_us: f64,
-    /// Share of the phase's time.
+    /// Share of the phase.
     pub share: f64,
-    /// Bound of most of the time: latency, or the links of a topology level.
+    /// Bound of most of the time: latency, or a topology level.
     pub bound: String,
-    /// Algorithm bandwidth, in bytes per second.
+    /// Algorithm bandwidth.
     pub bytes_per_s: f64,
 }
 
@@ -99,7 +94,6 @@ impl TimeSum {
         }
     }
 
-    /// Returns the bound with the most time.
     fn bound(&self) -> String {
         self.bounds.iter().max_by_key(|(_, ns)| **ns).map(|(bound, _)| bound.clone()).unwrap_or_default()
     }
@@ -109,7 +103,7 @@ impl TimeSum {
     }
 }
 
-/// Builds both tables of a phase that took `phase_us`. Values are means over the ranks.
+/// Values are means over the ranks.
 pub(super) fn tables(
     plans: &[&Plan],
     spans: &[Span],

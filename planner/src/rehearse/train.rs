@@ -1,11 +1,9 @@
 //! Rehearsal of a training step without the cards.
 //!
-//! - Input: a [`TrainingSetting`] (model, recipe, layout, chip, topology).
-//! - Output: a [`TrainingReport`]. The executor runs the compiled programs in the order of a step,
-//!   as on cards.
-//! - Invariants: the invariants of the parent module. Every micro-batch of the step runs.
-//! - Not here: weights, data, the loss. Host work between two programs (inputs of the next
-//!   micro-batch) takes no time.
+//! The executor runs the compiled programs in the order of a step.
+//!
+//! - Invariant: every micro-batch of the step runs.
+//! - Not here: weights, data, the loss. Host work between two programs takes no time.
 
 use std::io;
 use std::sync::Arc;
@@ -32,43 +30,40 @@ use super::report::{PhaseReport, StepLimits, parameters, phase_report};
 use super::setting::Site;
 use super::stage::EmulatedStage;
 
-/// Largest number of micro-batches in a step. A rehearsal runs all micro-batches.
+/// A rehearsal runs all micro-batches.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
 
-/// Model, recipe and layout of a training step, with its cards.
+/// Model, recipe, layout and cards of a training step.
 #[derive(Clone, Debug)]
 pub struct TrainingSetting {
-    /// Display name of the model.
+    /// Display name.
     pub name: String,
-    /// Configuration of the model.
+    /// Model configuration.
     pub model: ModelConfig,
-    /// Training recipe of the step.
+    /// Training recipe.
     pub recipe: Recipe,
-    /// Parallel layout on the cards.
+    /// Parallel layout.
     pub layout: Layout,
-    /// Cards and their topology.
+    /// Cards and topology.
     pub site: Site,
 }
 
-/// Total run time of one program in the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PartTime {
     part: StepPart,
-    /// Number of runs in the step.
     times: usize,
-    /// Sum over all runs, in nanoseconds.
+    /// In nanoseconds.
     total_ns: u64,
 }
 
-/// A setting and the recorded run of its step.
+/// A setting and its recorded step.
 #[derive(Debug)]
 pub struct TrainingRehearsal {
     setting: TrainingSetting,
-    /// First run of each program, with every span.
+    /// First run of each program.
     pub(super) phases: Vec<Phase>,
     ran: Vec<PartTime>,
     step_ns: u64,
-    /// Plans by program and rank.
     pub(super) programs: Vec<Vec<Arc<Plan>>>,
     memory: RehearsalMemory,
     mesh: String,
@@ -77,45 +72,44 @@ pub struct TrainingRehearsal {
 /// Report of a rehearsed training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainingReport {
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// Number of elements in all weights.
+    /// Elements of all weights.
     pub parameters: u64,
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub layers: usize,
-    /// Number of cards in use.
+    /// Cards in use.
     pub cards: usize,
-    /// Number of servers, if the setting specifies it.
+    /// Servers, if set.
     pub servers: Option<usize>,
-    /// Name of the chip.
+    /// Chip name.
     pub card: String,
-    /// Name of the topology.
+    /// Topology name.
     pub topology: String,
-    /// Mesh axes and their sizes.
+    /// Mesh axes with sizes.
     pub mesh: String,
-    /// Element type of matrix products.
+    /// Element type of products.
     pub dtype: String,
-    /// Placement of the residual stream: `replicate` or `seq`.
+    /// Residual stream: `replicate` or `seq`.
     pub residual: &'static str,
-    /// Number of sequences in a step.
+    /// Sequences in a step.
     pub global_batch: usize,
     /// Tokens of each sequence.
     pub seq: usize,
-    /// Number of micro-batches in a step.
+    /// Micro-batches in a step.
     pub micro_batches: usize,
-    /// Memory of the fullest card, in bytes.
+    /// Memory of the fullest card.
     #[serde(serialize_with = "as_states")]
     pub memory: RehearsalMemory,
-    /// Step time, in microseconds.
+    /// Step time.
     pub step_us: f64,
     /// Throughput of all cards, in tokens per second.
     pub tokens_per_s: f64,
-    /// Model FLOPs utilisation, from 0 to 1. A step counts (6·P + 12·L·h·s)·T operations, as in
-    /// `train`.
+    /// Model FLOPs utilisation, from 0 to 1. A step counts (6·P + 12·L·h·s)·T operations.
     pub mfu: f64,
-    /// Usual error of such predictions.
+    /// Usual error.
     pub error_bar: ErrorBar,
-    /// Peak rates of the card.
+    /// Peak rates.
     pub limits: StepLimits,
     /// Programs of a step, each listed once.
     pub phases: Vec<StepPhase>,
@@ -124,16 +118,16 @@ pub struct TrainingReport {
 /// One program of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepPhase {
-    /// Number of runs in a step.
+    /// Runs in a step.
     pub times: usize,
-    /// Total time of all runs, in microseconds.
+    /// Total of all runs.
     pub total_us: f64,
-    /// Report of the first run.
+    /// First run.
     #[serde(flatten)]
     pub first: PhaseReport,
 }
 
-/// Serializes the memory with `states` instead of `kv_cache`: training keeps no KV cache.
+/// Writes `states` instead of `kv_cache`: training keeps no KV cache.
 fn as_states<S: Serializer>(memory: &RehearsalMemory, to: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(memory).map_err(serde::ser::Error::custom)?;
     if let Some(fields) = value.as_object_mut()
@@ -145,10 +139,10 @@ fn as_states<S: Serializer>(memory: &RehearsalMemory, to: S) -> Result<S::Ok, S:
 }
 
 impl TrainingSetting {
-    /// Checks the cards and the number of micro-batches, and reports all problems.
+    /// Checks the cards and the number of micro-batches.
     ///
     /// # Errors
-    /// The setting has problems.
+    /// All problems of the setting.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         self.site.check(&mut problems);
@@ -163,7 +157,6 @@ impl TrainingSetting {
     }
 }
 
-/// Returns the display name of a program.
 const fn name(part: StepPart, layout: &Layout) -> &'static str {
     match part {
         StepPart::Only if layout.stages > 1 => "all micro-batches",
@@ -181,9 +174,8 @@ impl TrainingRehearsal {
     /// Rehearses a training step.
     ///
     /// # Errors
-    /// - The recipe or the layout is invalid.
-    /// - The run does not fit the memory. The error lists options with which it fits.
-    /// - The emulated cards refuse a call.
+    /// The recipe or the layout is invalid, the run does not fit (the error lists options with
+    /// which it fits), or the emulated cards refuse a call.
     pub fn run(setting: &TrainingSetting) -> Result<Self, Error> {
         setting.check()?;
         let TrainingSetting { model, recipe, layout, site, .. } = setting;
@@ -191,8 +183,8 @@ impl TrainingRehearsal {
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
         let fullest = RehearsalMemory::fullest(&programs, &site.profile);
-        // `memory::problem` compares only bytes counted by `memory::wanted`; all other bytes reduce
-        // the free memory.
+        // `memory::problem` compares only the bytes of `memory::wanted`; other bytes reduce the
+        // free memory.
         let wanted: Bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
         let on_top = fullest.used.saturating_sub(wanted.0);
         let free = Bytes(fullest.offered.saturating_sub(on_top));
@@ -222,7 +214,7 @@ impl TrainingRehearsal {
         Ok(Self { setting: setting.clone(), phases: stage.phases, ran, step_ns, programs, memory, mesh })
     }
 
-    /// Returns the report for a page or a text.
+    /// Returns the report.
     #[must_use]
     pub fn report(&self) -> TrainingReport {
         let TrainingSetting { name, model, recipe, layout, site } = &self.setting;
@@ -271,13 +263,13 @@ impl TrainingRehearsal {
         &self.phases
     }
 
-    /// Returns the plans by program and rank. [`TrainingRehearsal::phases`] refers to their steps.
+    /// Returns the plans by program and rank; [`TrainingRehearsal::phases`] refers to their steps.
     #[must_use]
     pub fn programs(&self) -> &[Vec<Arc<Plan>>] {
         &self.programs
     }
 
-    /// Writes the first run of each program as a trace for Perfetto.
+    /// Writes a trace for Perfetto.
     ///
     /// # Errors
     /// Writing to `out` fails.

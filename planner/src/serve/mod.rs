@@ -2,11 +2,9 @@
 //!
 //! - Output: every [`ServingSplit`] with its memory and time, best first. Splits that cannot run
 //!   come last, with the constraint.
-//! - Search space: replicas, tensor parallelism over one axis or a grid, sharded or replicated key
-//!   heads, residual stream of prefill, launching, and placement in the topology.
 //! - Method: each candidate is compiled with some of its layers and simulated.
-//! - Not here: pipeline stages, which serving does not run, and continuous batching. All prompts
-//!   arrive together and all sequences end together.
+//! - Not here: pipeline stages, and continuous batching. All prompts arrive together and all
+//!   sequences end together.
 
 mod reason;
 
@@ -26,75 +24,75 @@ use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::{Plan, Target};
 
-/// Maximum cards and sequences. Compiling more ranks would take minutes.
+/// Compiling more ranks would take minutes.
 const MOST_CARDS: usize = 1024;
 const MOST_SEQUENCES: usize = 1 << 16;
 
-/// Maximum cards of a replica. Beyond it, communication dominates.
+/// Beyond, communication dominates.
 const MOST_TENSOR_PARALLEL: usize = 64;
 
 /// A model to serve, with its workload and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingRequest<'a> {
-    /// The model to serve.
+    /// Served model.
     pub config: &'a ModelConfig,
-    /// Element type of activations and weights.
+    /// Element types.
     pub precision: Precision,
-    /// Profile of the chip.
+    /// Chip profile.
     pub profile: &'a Profile,
-    /// Topology that connects the cards.
+    /// Card topology.
     pub topology: &'a Topology,
-    /// Number of available cards.
+    /// Available cards.
     pub cards: usize,
-    /// Number of concurrent sequences.
+    /// Concurrent sequences.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input_tokens: usize,
-    /// Tokens generated for each sequence.
+    /// Tokens generated per sequence.
     pub output_tokens: usize,
-    /// Quantity that the search optimises.
+    /// Optimised quantity.
     pub objective: Objective,
-    /// Maximum time per token, in microseconds.
+    /// Maximum time per token.
     pub max_token_us: Option<f64>,
-    /// Bytes of a communicator on each card.
+    /// Communicator bytes per card.
     pub communicator: Bytes,
 }
 
-/// Quantity that the search optimises.
+/// Optimised quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Objective {
-    /// Maximum tokens per second.
+    /// Most tokens per second.
     Throughput,
-    /// Minimum time per token.
+    /// Least time per token.
     Latency,
 }
 
-/// Placement of a replica's cards in the topology.
+/// Placement of a replica's cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CardPlacement {
-    /// Cards with consecutive numbers.
+    /// Consecutive cards.
     Packed,
-    /// Cards as far apart as possible.
+    /// Cards far apart.
     Spread,
 }
 
 /// One way to use the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServingSplit {
-    /// Number of cards of a replica.
+    /// Cards of a replica.
     pub tensor_parallel: usize,
-    /// Grid rows, which shard the hidden size of weights; 1 without a grid.
+    /// Grid rows, which shard the hidden size; 1 without a grid.
     pub rows: usize,
     /// Columns that shard key heads. Remaining columns hold copies.
     pub key_parts: usize,
-    /// Number of model replicas.
+    /// Model replicas.
     pub replicas: usize,
-    /// Placement of the residual stream during prefill.
+    /// Residual stream during prefill.
     pub residual: Residual,
-    /// Launching of the decode steps.
+    /// Decode launching.
     pub issue: Launching,
-    /// Placement of the cards of a replica.
+    /// Cards of a replica.
     pub place: CardPlacement,
 }
 
@@ -120,7 +118,7 @@ impl ServingSplit {
     /// Returns whether the split has every property of a list such as `tp=8,residual=seq`.
     ///
     /// # Errors
-    /// If an entry is not a property of a split.
+    /// An entry is not a property of a split.
     pub fn matches(&self, wanted: &str) -> Result<bool, Diagnostic> {
         let properties = self.properties();
         let mut all = true;
@@ -167,42 +165,42 @@ impl fmt::Display for ServingSplit {
 pub struct Candidate {
     /// Split of the cards.
     pub split: ServingSplit,
-    /// Number of sequences of each replica.
+    /// Sequences per replica.
     pub batch: usize,
-    /// Memory of the fullest card.
+    /// Fullest card.
     pub memory: CardMemory,
-    /// Prefill of the slowest rank.
+    /// Prefill, slowest rank.
     pub prefill: Breakdown,
-    /// Decode step of the slowest rank.
+    /// Decode step, slowest rank.
     pub decode: Breakdown,
-    /// Topology levels that a replica communicates over, innermost first.
+    /// Topology levels of a replica, innermost first.
     pub levels: Vec<String>,
     /// Sequences, and generated tokens of each.
     wanted: (usize, usize),
-    /// Constraint that the split violates.
+    /// Violated constraint.
     pub constraint: Option<Diagnostic>,
 }
 
 impl Candidate {
-    /// Returns the time to the first token, in microseconds.
+    /// Time to the first token.
     #[must_use]
     pub const fn first_token_us(&self) -> f64 {
         self.prefill.duration_us
     }
 
-    /// Returns the time per output token, in microseconds.
+    /// Time per output token.
     #[must_use]
     pub const fn token_us(&self) -> f64 {
         self.decode.duration_us
     }
 
-    /// Returns the time to the last token, in microseconds.
+    /// Time to the last token.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.first_token_us() + (self.wanted.1 - 1) as f64 * self.token_us()
     }
 
-    /// Returns the tokens per second of all replicas.
+    /// Tokens per second of all replicas.
     #[must_use]
     pub fn tokens_per_s(&self) -> f64 {
         (self.wanted.0 * self.wanted.1) as f64 / self.total_us() * 1e6
@@ -225,12 +223,11 @@ impl Candidate {
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Candidates that can run, best first.
+    /// Best first.
     pub feasible: Vec<Candidate>,
-    /// Candidates that cannot run, least memory first.
+    /// Cannot run; least memory first.
     pub refused: Vec<Candidate>,
-    /// Grids not faster than one axis, best first, then grids that cannot run. Faster grids are
-    /// feasible candidates.
+    /// Grids not faster than one axis, best first, then grids that cannot run.
     pub grids: Vec<Candidate>,
 }
 
@@ -292,7 +289,7 @@ impl ServingRequest<'_> {
     /// Tries every split.
     ///
     /// # Errors
-    /// If a size is invalid or nothing fits. The error suggests settings that fit.
+    /// A size is invalid or nothing fits. The error suggests settings that fit.
     pub fn search(&self) -> Result<Found, Diagnostics> {
         let found = self.survey()?;
         if found.feasible.is_empty() { Err(self.refusal(&found)) } else { Ok(found) }
@@ -301,7 +298,7 @@ impl ServingRequest<'_> {
     /// Tries every split, even if none can run.
     ///
     /// # Errors
-    /// If a size is invalid.
+    /// A size is invalid.
     pub fn survey(&self) -> Result<Found, Diagnostics> {
         self.check()?;
         self.try_all(None)
@@ -310,7 +307,7 @@ impl ServingRequest<'_> {
     /// Tries one replica size, which need not divide the cards.
     ///
     /// # Errors
-    /// If a size is invalid or a replica has too many cards.
+    /// A size is invalid or a replica has too many cards.
     pub fn explore(&self, tensor_parallel: usize) -> Result<Found, Diagnostics> {
         self.check()?;
         let most = self.cards.min(MOST_TENSOR_PARALLEL);
@@ -443,7 +440,7 @@ impl ServingRequest<'_> {
         Ok(candidates)
     }
 
-    /// Times a run with `keys` keys per sequence, for each way of launching.
+    /// Times a run with `keys` keys per sequence.
     fn times<const ISSUES: usize>(
         &self,
         samples: &LayerSamples,
@@ -488,7 +485,7 @@ impl ServingRequest<'_> {
         constraint.clone().help(help).into()
     }
 
-    /// Suggests settings near the request, each compiled to check that it fits.
+    /// Suggests settings near the request, each compiled.
     fn nearest_that_fit(&self, nearest: &Candidate) -> String {
         let fits = |cards: usize, batch: usize, input: usize, output: usize| {
             let deployment = Deployment {
@@ -530,14 +527,13 @@ const RESIDUALS: [Residual; 2] = [Residual::Replicate, Residual::Seq];
 
 const GRID_COLUMNS: usize = 2;
 
-/// Returns row counts of grids to try. A depth works like replicas and is not faster
-/// (`a_depth_is_no_faster_than_replicas` in the tests of the command line).
+/// A depth works like replicas and is not faster (`a_depth_is_no_faster_than_replicas`, tests of
+/// the command line).
 pub(crate) fn grid_rows(cards: usize) -> impl Iterator<Item = usize> {
     [2, 4, 8].into_iter().filter(move |rows| cards.is_multiple_of(rows * GRID_COLUMNS))
 }
 
-/// Programs with few layers and with more, each with its layer count. Layers are alike, so bytes
-/// and times grow linearly; a test checks this.
+/// Programs with two layer counts. Bytes and times grow linearly with layers; a test checks this.
 struct LayerSamples((usize, Programs), (usize, Programs));
 
 const SAMPLED_LAYERS: [usize; 2] = [4, 8];
@@ -553,7 +549,7 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples,
     Ok(LayerSamples(of(few)?, of(more)?))
 }
 
-/// Returns the fraction of the samples' difference to add to the first.
+/// Fraction of the samples' difference to add to the first.
 fn growth(few: usize, more: usize, layers: usize) -> [usize; 2] {
     if few == more { [0, 1] } else { [layers - few, more - few] }
 }

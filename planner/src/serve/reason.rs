@@ -3,7 +3,7 @@
 use super::Candidate;
 use crate::simulate::Breakdown;
 
-/// Description, and time in microseconds.
+/// Description, microseconds.
 type Term = (&'static str, fn(&Breakdown) -> f64);
 
 /// The terms sum to the whole duration.
@@ -24,7 +24,7 @@ pub fn terms_us(parts: &Breakdown) -> Vec<(&'static str, f64)> {
     terms
 }
 
-/// Names the term of prefill or decode that adds most to `loser` over a whole generation.
+/// Names the term that adds most to `loser` over a whole generation.
 #[must_use]
 pub fn difference(winner: &Candidate, loser: &Candidate) -> String {
     let steps = (loser.wanted.1 - 1) as f64;

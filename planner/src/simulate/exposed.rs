@@ -1,10 +1,7 @@
 //! Finds exposed collectives and a lower bound of the run time.
 //!
-//! - Input: a plan and the spans of its steps.
-//! - Output: each exposed collective with its cause and the operator that waits. [`least_us`]
-//!   bounds every order of the steps.
-//! - Method: steps keep their order if they access the same bytes of one buffer and one writes. If
-//!   the buffers differ, only memory reuse orders them.
+//! Steps keep their order if they access the same bytes of one buffer and one writes. If the
+//! buffers differ, only memory reuse orders them.
 
 use ascend_tp::base::Id;
 use ascend_tp::call::View;
@@ -15,11 +12,11 @@ use super::SimulatedSpan;
 /// Why a collective did not begin earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Limit {
-    /// The links were busy with the previous collective.
+    /// The links were busy.
     Links,
-    /// The given step produced the input.
+    /// This step produced the input.
     Made(usize),
-    /// The given step used the memory before.
+    /// This step used the memory before.
     Memory(usize),
     /// The launch or another rank was late.
     Issue,
@@ -28,7 +25,7 @@ pub enum Limit {
 /// A collective that operators do not fully hide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exposed {
-    /// Step of the collective in the plan.
+    /// Step in the plan.
     pub step: usize,
     /// Microseconds without a running operator.
     pub us: f64,
@@ -44,11 +41,11 @@ pub struct Exposed {
 pub enum Awaited {
     /// The operator accesses the same buffer.
     Value,
-    /// The operator reuses the memory of a communicated buffer.
+    /// The operator reuses the memory.
     Memory,
 }
 
-/// Returns the last step before each event's record, on the same stream.
+/// Last step before each event's record, on the same stream.
 fn recorded(plan: &Plan) -> Vec<Option<usize>> {
     let mut last: [Option<usize>; StreamKind::ALL.len()] = Default::default();
     let mut recorded = vec![None; plan.events];
@@ -62,7 +59,7 @@ fn recorded(plan: &Plan) -> Vec<Option<usize>> {
     recorded
 }
 
-/// Returns the steps awaited by events directly before a step.
+/// Steps awaited by events directly before a step.
 fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<Item = usize> {
     let own = plan.steps[at].stream;
     let before = plan.steps[..at].iter().rev().filter(move |step| step.stream == own);
@@ -73,7 +70,6 @@ fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<
     waits.flatten()
 }
 
-/// Returns true if two steps access the same bytes and one writes.
 fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
     let overlaps = |x: &View, y: &View| {
         let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);
@@ -84,7 +80,7 @@ fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
     any(&a_writes, &b.reads()) || any(&a_writes, &b_writes) || any(&a.reads(), &b_writes)
 }
 
-/// Lists exposed collectives in plan order. `spans` is indexed by step.
+/// Lists exposed collectives in plan order; `spans` is indexed by step.
 #[must_use]
 pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
     let recorded = recorded(plan);
@@ -147,8 +143,7 @@ impl StepGraph {
         }
     }
 
-    /// Returns the longest chain from each step along `next`. `order` lists each step after its
-    /// `next` steps.
+    /// Longest chain from each step along `next`. `order` lists each step after its `next` steps.
     fn chains(&self, order: impl Iterator<Item = usize>, next: &[Vec<usize>]) -> Vec<f64> {
         let mut chains = vec![0.0; self.us.len()];
         for at in order {
@@ -157,7 +152,7 @@ impl StepGraph {
         chains
     }
 
-    /// Returns the total time of operators and of collectives reachable by `next`.
+    /// Total time of operators and of collectives reachable by `next`.
     fn reached(&self, from: usize, next: &[Vec<usize>], seen: &mut [usize]) -> (f64, f64) {
         let (mut operators, mut exchanges) = (0.0, 0.0);
         let mut open = vec![from];
@@ -173,9 +168,8 @@ impl StepGraph {
     }
 }
 
-/// Returns a lower bound for any order, with one operator and one collective at a time. On each
-/// side of each collective, the bound is the maximum of all dependent operators, all dependent
-/// collectives, and the longest chain.
+/// Returns a lower bound for any order, with one operator and one collective at a time: around each
+/// collective, the maximum of dependent operators, dependent collectives and the longest chain.
 #[must_use]
 pub fn least_us(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> f64 {
     let graph = StepGraph::new(plan, spans);

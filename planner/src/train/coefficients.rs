@@ -1,24 +1,24 @@
-//! Fitted training coefficients of a chip and its software.
+//! Fitted training coefficients.
 
-/// Training costs in addition to operators and links. Fitted to measured training rows
-/// ([`super::unseen`]); docs/COSTS.md has the errors of held-out rows.
+/// Training costs in addition to operators and links, fitted to measured rows ([`super::unseen`]);
+/// docs/COSTS.md has the errors of held-out rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainCoefficients {
     /// Fraction of the cube rate of a large product within a step, where streams share power,
-    /// memory and cache. Other shapes slow down equally.
+    /// memory and cache.
     pub product_efficiency: f64,
     /// Fraction of the cube rate of fused attention with 128-dim heads. Narrower heads have the
     /// same softmax time.
     pub attention_efficiency: f64,
     /// Fraction of a collective that a fused product hides, and of computation that hides another
-    /// stream's collective. Both compete for memory.
+    /// stream's collective.
     pub overlap: f64,
-    /// Host time per step in microseconds: data, loss and log.
+    /// Host time per step: data, loss and log.
     pub step_us: f64,
 }
 
 impl TrainCoefficients {
-    /// Coefficients of the measured rows: 910B with MindSpeed.
+    /// Fitted on 910B with MindSpeed.
     pub const FITTED: Self = Self {
         product_efficiency: 0.6618,
         attention_efficiency: 0.4081,

@@ -1,6 +1,6 @@
 //! Time of summing gradients over copies, with and without compression.
 //!
-//! Links and cards are otherwise idle, so nothing hides the sum.
+//! Nothing hides the sum.
 
 use ascend_tp::program::compress::{Compression, Dealt};
 use ascend_tp_machine::launch::Access;
@@ -13,20 +13,20 @@ use super::step::{copies, copies_us};
 /// One way to sum gradients over the copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summed {
-    /// Compression, or `None` for uncompressed f32.
+    /// Compression; `None`: f32.
     pub by: Option<Compression>,
-    /// True if `train` uses this way for as many copies.
+    /// `train` uses this way for as many copies.
     pub is_taken: bool,
     /// Bytes that a card sends.
     pub sent_bytes: f64,
-    /// Time of collectives, in microseconds.
+    /// Time of collectives.
     pub exchange_us: f64,
-    /// Time of compression and addition, in microseconds.
+    /// Time of compression and addition.
     pub operators_us: f64,
 }
 
 impl Summed {
-    /// Returns the total time in microseconds.
+    /// Returns the total time.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.exchange_us + self.operators_us

@@ -15,35 +15,35 @@ use crate::points::Point;
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Sizes of a GPT with a feed-forward width of four times `hidden`.
+/// A GPT with feed-forward width `4 * hidden`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
-    /// Width of the residual stream.
+    /// Residual stream width.
     pub hidden: f64,
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub layers: f64,
-    /// Number of attention heads.
+    /// Attention heads.
     pub heads: f64,
     /// Sequence length in tokens.
     pub sequence: f64,
-    /// Rows of the embedding.
+    /// Vocabulary size.
     pub vocabulary: f64,
 }
 
 /// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Every activation, on one card.
+    /// All, on one card.
     Serial,
-    /// Every activation, tensor parallel.
+    /// All, tensor parallel.
     Tensor,
-    /// Every activation, tensor and sequence parallel.
+    /// All, tensor and sequence parallel.
     Sequence,
-    /// Every activation outside the attention core, tensor parallel.
+    /// Outside the attention core, tensor parallel.
     TensorSelective,
-    /// Every activation outside the attention core, tensor and sequence parallel.
+    /// Outside the attention core, tensor and sequence parallel.
     SequenceSelective,
-    /// Inputs of layers only.
+    /// Inputs of layers.
     Full,
 }
 
@@ -62,15 +62,15 @@ impl Gpt {
         72.0 * batch * l * s * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l))
     }
 
-    /// Counts operations of a step for HFU, with a recomputed attention core (KOR).
+    /// Counts operations of a step for HFU with selective recomputation (KOR).
     #[must_use]
     pub fn flops_with_selective_recompute(&self, batch: f64) -> f64 {
         let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
         72.0 * batch * l * s * h * h * (1.0 + s / (3.0 * h) + v / (12.0 * h * l))
     }
 
-    /// Returns the bytes that a layer keeps on each of `tp` cards (KOR Table 2): two-byte elements,
-    /// one-byte dropout masks, stored scores.
+    /// Bytes that a layer keeps on each of `tp` cards (KOR Table 2): two-byte elements, one-byte
+    /// dropout masks, stored scores.
     #[must_use]
     pub fn activation_bytes(&self, kept: Kept, batch: f64, tp: f64) -> f64 {
         let Self { hidden: h, heads: a, sequence: s, .. } = *self;
@@ -87,21 +87,21 @@ impl Gpt {
             }
     }
 
-    /// Returns the state bytes of a card's layers, 18 per parameter (KOR figure 1).
+    /// State bytes of a card's layers, 18 per parameter (KOR figure 1).
     #[must_use]
     pub fn layer_state_bytes(&self, tp: f64, pp: f64) -> f64 {
         18.0 * 12.0 * self.hidden * self.hidden * self.layers / (tp * pp)
     }
 }
 
-/// Returns the live activations of the first stage, relative to one micro-batch in all layers: 1
-/// for 1F1B, more with `chunks` (KOR section 4.2.3).
+/// Live activations of the first stage, relative to one micro-batch in all layers (KOR section
+/// 4.2.3).
 #[must_use]
 pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
 }
 
-/// State bytes per parameter, unsharded.
+/// State bytes per parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateBytes {
     /// Bytes of the parameter.
@@ -131,28 +131,28 @@ impl StateBytes {
     }
 }
 
-/// Inputs of the training time formula.
+/// Inputs of the time formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingTime {
     /// Operations per parameter and token: [`Self::RECOMPUTED`] or [`Self::KEPT`].
     pub flops_per_parameter: f64,
-    /// Number of training tokens.
+    /// Training tokens.
     pub tokens: f64,
-    /// Number of model parameters.
+    /// Model parameters.
     pub parameters: f64,
-    /// Number of cards of the run.
+    /// Cards of the run.
     pub cards: f64,
-    /// Operations per second and card, counted alike.
+    /// FLOP/s per card, counted alike.
     pub achieved_flops: f64,
 }
 
 impl TrainingTime {
     /// 2 forward, 2 recomputed, 4 backward (SC21 section 5.1).
     pub const RECOMPUTED: f64 = 8.0;
-    /// 2 operations in the forward pass and 4 in the backward pass.
+    /// 2 forward, 4 backward.
     pub const KEPT: f64 = 6.0;
 
-    /// Returns days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4).
+    /// Returns 8 · tokens · parameters / (cards · achieved FLOP/s) in days (SC21 equation 4).
     #[must_use]
     pub fn days(&self) -> f64 {
         const SECONDS_A_DAY: f64 = 86_400.0;
@@ -165,29 +165,29 @@ impl TrainingTime {
 /// Allowed difference between form and figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// Equality when rounded to the printed digits.
+    /// Equal in the printed digits.
     Printed,
-    /// Absolute difference, because inputs were printed rounded.
+    /// Absolute; inputs were printed rounded.
     Within(f64),
 }
 
-/// A published figure and the result of its form.
+/// A figure and its form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedFigure {
-    /// Closed form and its source.
+    /// Form and source.
     pub form: &'static str,
-    /// Model or run of the figure.
+    /// Model or run.
     pub subject: String,
-    /// Figure as it was printed.
+    /// As printed.
     pub published: String,
-    /// Result of the form in the same unit.
+    /// In the same unit.
     pub ours: f64,
-    /// Allowed difference between both.
+    /// Allowed difference.
     pub bound: Tolerance,
 }
 
 impl PublishedFigure {
-    /// Counts the decimals in `published`.
+    /// Counts the decimals.
     #[must_use]
     pub fn decimals(&self) -> usize {
         self.published.split_once('.').map_or(0, |(_, digits)| digits.len())
@@ -199,7 +199,7 @@ impl PublishedFigure {
         self.published.parse::<f64>().map_or(f64::NAN, |published| self.ours - published)
     }
 
-    /// Returns true if the form matches the figure.
+    /// Returns whether the form matches.
     #[must_use]
     pub fn holds(&self) -> bool {
         match self.bound {
@@ -221,9 +221,8 @@ pub fn published() -> Vec<PublishedFigure> {
     rows
 }
 
-/// Parallelism and figures of four models in KOR: figure 1 (GiB), figure 7 (percent of
-/// tensor-parallel activations), table 5 (seconds per step with sequence parallelism and selective
-/// recomputation, MFU, HFU).
+/// Four models in KOR: figure 1 (GiB), figure 7 (percent of tensor-parallel activations), table 5
+/// (seconds per step with sequence parallelism and selective recomputation, MFU, HFU).
 const KORTHIKANTI: &str = include_str!("../../points/korthikanti.csv");
 
 /// Table 1 of SC21: TFLOP/s per card, percent of peak, total PFLOP/s.
@@ -241,9 +240,7 @@ fn gpt(point: &Point) -> Gpt {
     Gpt { hidden, layers, heads, sequence: 2048.0, vocabulary: 51_200.0 }
 }
 
-/// Tensor-parallel size in KOR.
 const KORTHIKANTI_TP: f64 = 8.0;
-/// Peak 16-bit FLOP/s of an A100.
 const A100_FLOPS: f64 = 312e12;
 
 fn row(
@@ -355,7 +352,6 @@ fn states(rows: &mut Vec<PublishedFigure>) {
     ));
 }
 
-/// Compares the simulated idle time with the published form.
 fn bubbles(rows: &mut Vec<PublishedFigure>) {
     for (stages, micro_batches) in [(4_usize, 8_usize), (8, 32), (8, 8)] {
         let (p, m) = (stages as f64, micro_batches as f64);

@@ -1,6 +1,6 @@
-//! Compares one and two tensor axes for one layer of the programs that `train` runs.
+//! Compares one and two tensor axes for one layer.
 //!
-//! The faster residual stream counts. Depths are left out because they work like copies.
+//! The faster residual stream counts. Depths work like copies and are left out.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
@@ -12,18 +12,18 @@ use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 use crate::serve::grid_rows;
 
-/// Time of a layer on a grid of cards.
+/// A layer on a grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerOn {
-    /// Number of cards that share each layer.
+    /// Cards that share each layer.
     pub cards: usize,
-    /// Number of grid rows; 1 without a grid.
+    /// Grid rows; 1 without a grid.
     pub rows: usize,
     /// The faster residual stream.
     pub residual: Residual,
-    /// Microseconds per layer and micro-batch.
+    /// Per layer and micro-batch.
     pub layer_us: f64,
-    /// Time with collectives but no operators.
+    /// Collectives without operators.
     pub exposed_us: f64,
 }
 
@@ -42,7 +42,7 @@ impl LayerOn {
 /// share a sequence.
 ///
 /// # Errors
-/// If the compiler refuses a layout.
+/// The compiler refuses a layout.
 pub fn layers(
     config: &ModelConfig,
     job: &Job,

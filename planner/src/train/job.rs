@@ -8,68 +8,68 @@ use crate::decoder::Decoder;
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
 
-/// Returns the peak FLOP/s of a card for an element type.
+/// Returns the peak FLOP/s of a card.
 #[must_use]
 pub fn peak_flops_per_s(soc: Soc, dtype: DType) -> f64 {
     let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
     soc.cube_flops_per_us() * 1e6 * share
 }
 
-/// Implementation of the attention.
+/// Attention implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// A fused kernel that stores no scores.
+    /// Stores no scores.
     Fused,
-    /// Separate products and a softmax with stored scores.
+    /// Separate products and softmax.
     Stored,
 }
 
-/// Implementation of the operators between products.
+/// Operators between products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elementwise {
-    /// Fused kernels for the rotation and the gated function.
+    /// Fused rotation and gated function.
     Fused,
-    /// Separate kernels for each operation.
+    /// A kernel per operation.
     Separate,
 }
 
-/// Implementation of tensor-parallel products and collectives.
+/// Tensor-parallel products and collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorExchange {
-    /// Fused kernels that communicate while they multiply (MC2).
+    /// Fused kernels (MC2).
     Overlapped,
-    /// Products and collectives in sequence.
+    /// In sequence.
     Exposed,
 }
 
-/// Accumulation of weight gradients over micro-batches.
+/// Accumulation of weight gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientSums {
-    /// Products accumulate their result.
+    /// Products accumulate.
     Fused,
-    /// Separate passes accumulate gradients.
+    /// Separate passes.
     Separate,
-    /// A step has one micro-batch.
+    /// One micro-batch.
     Absent,
 }
 
 /// Behaviour of the training software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
-    /// Implementation of the attention.
+    /// Attention implementation.
     pub attention: Attention,
-    /// Operators between products, without the activation.
+    /// Between products, without the activation.
     pub elementwise: Elementwise,
-    /// Activation of the feed-forward layer.
+    /// Feed-forward activation.
     pub activation: Elementwise,
-    /// Collectives of the tensor axis.
+    /// Tensor axis collectives.
     pub tensor_exchange: TensorExchange,
-    /// Accumulation of weight gradients.
+    /// Weight gradient accumulation.
     pub gradient_sums: GradientSums,
 }
 
 impl Software {
-    /// Uses every fused kernel of CANN 8.
+    /// Every fused kernel of CANN 8.
     pub const FUSED: Self = Self {
         attention: Attention::Fused,
         elementwise: Elementwise::Fused,
@@ -79,24 +79,24 @@ impl Software {
     };
 }
 
-/// A model to train, with its cards and software.
+/// Model, cards and software.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The model that is trained.
+    /// Trained model.
     pub decoder: Decoder,
     /// Sequence length in tokens.
     pub sequence: usize,
-    /// Sequences of a step.
+    /// Sequences per step.
     pub global_batch: usize,
-    /// Number of cards of the job.
+    /// Cards of the job.
     pub cards: usize,
-    /// Profile of the chip.
+    /// Chip profile.
     pub profile: Profile,
-    /// Fitted coefficients of training.
+    /// Fitted coefficients.
     pub coefficients: TrainCoefficients,
-    /// Topology that connects the cards.
+    /// Card topology.
     pub topology: Topology,
-    /// Behaviour of the training software.
+    /// Training software.
     pub software: Software,
     /// State bytes per parameter.
     pub state: StateBytes,
@@ -107,7 +107,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Creates a job with the fitted software and states as in Megatron-LM.
+    /// Uses the fitted software and states as in Megatron-LM.
     #[must_use]
     pub fn new(
         config: &ModelConfig,

@@ -1,8 +1,6 @@
 //! Time of a layer, the embedding and the head for one micro-batch on one card.
 //!
-//! - Input: a [`Job`] and a [`JobSplit`].
-//! - Output: [`LayerTimes`], priced by `ascend-tp-machine`. Only exposed collective time counts.
-//! - Not here: pipelines, copies and steps.
+//! Only exposed collective time counts.
 
 use ascend_tp::train::Recompute;
 use ascend_tp_machine::collective::{CollectiveCost, Exchange};
@@ -22,7 +20,7 @@ const ATTENTION_BACKWARD: f64 = 2.5;
 /// A backward pass also reads the gradient.
 const PASSES_BACKWARD: f64 = 2.0;
 
-/// Microseconds of a pass by cause.
+/// Time by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Matrix products outside attention.
@@ -31,9 +29,9 @@ pub struct Terms {
     pub attention_us: f64,
     /// Element-wise passes over tensors.
     pub passes_us: f64,
-    /// Exposed collectives among cards of a layer.
+    /// Exposed collectives of the tensor axis.
     pub tensor_us: f64,
-    /// Exposed exchanges among cards of a sequence.
+    /// Exposed exchanges of the context axis.
     pub context_us: f64,
 }
 
@@ -57,21 +55,21 @@ impl Terms {
     }
 }
 
-/// Times of one layer, by pass.
+/// Times by pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerTimes {
-    /// Forward pass of the layer.
+    /// Forward pass.
     pub forward: Terms,
     /// Gradients of the inputs.
     pub input_grad: Terms,
     /// Gradients of the weights.
     pub weight_grad: Terms,
-    /// Recomputation in the backward pass.
+    /// Recomputation.
     pub again: Terms,
 }
 
 impl LayerTimes {
-    /// Converts to times of the pipeline model.
+    /// Converts to pipeline times.
     #[must_use]
     pub fn stage(&self) -> StageTimes {
         StageTimes {
@@ -81,21 +79,21 @@ impl LayerTimes {
         }
     }
 
-    /// Sums the times of all passes.
+    /// Sums all passes.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.stage().total()
     }
 }
 
-/// Times of all model parts for one micro-batch.
+/// Times for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelTimes {
-    /// Times of one layer.
+    /// One layer.
     pub layer: LayerTimes,
-    /// Times of the embedding.
+    /// Embedding.
     pub embedding: LayerTimes,
-    /// The last norm, the head and the loss.
+    /// Last norm, head and loss.
     pub head: LayerTimes,
 }
 
@@ -119,7 +117,7 @@ pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
     Spread::regular(&job.topology, &parts)
 }
 
-/// Returns the microseconds of an exchange in such a group, with all similar groups active.
+/// Returns the time of an exchange in such a group, with all similar groups active.
 #[must_use]
 pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, count: usize) -> f64 {
     if count < 2 {
@@ -147,7 +145,6 @@ struct OperatorCosts<'a> {
     slowed: f64,
 }
 
-/// Returns the time of `[m, k] × [k, n]` on an idle card.
 fn alone_us(job: &Job, m: usize, n: usize, k: usize) -> f64 {
     let launch = Launch {
         operator: "aclnnMatmul",
@@ -172,7 +169,7 @@ impl OperatorCosts<'_> {
         alone_us(self.job, m, n, k) * self.slowed
     }
 
-    /// Returns the forward, input-gradient and weight-gradient times of `[tokens, k] × [k, n]`.
+    /// Forward, input-gradient and weight-gradient times of `[tokens, k] × [k, n]`.
     fn linear(&self, k: usize, n: usize) -> [f64; 3] {
         let (k, n) = (k.max(1), n.max(1));
         [
@@ -207,7 +204,7 @@ impl OperatorCosts<'_> {
         exchange_us(self.job, exchange, 2.0 * elements, 1, self.setting.tp)
     }
 
-    /// Returns the collective time that a product does not hide.
+    /// The collective time that a product does not hide.
     fn exposed_us(&self, exchange_us: f64, product_us: f64) -> f64 {
         let overlaps = self.job.software.tensor_exchange == TensorExchange::Overlapped
             && self.setting.sequence_parallel
@@ -299,8 +296,7 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     LayerTimes { forward, input_grad, weight_grad, again }
 }
 
-/// Returns the exposed ring time of keys and values, forward and backward. Attention runs
-/// meanwhile.
+/// Exposed ring time of keys and values, forward and backward. Attention runs meanwhile.
 fn context_us(costs: &OperatorCosts<'_>, query: usize, kv: usize, attention_us: f64) -> (f64, f64) {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let count = tokens as f64;
@@ -394,7 +390,7 @@ fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
     }
 }
 
-/// Returns the loss and gradient times of a sharded vocabulary, with separate 32-bit operators.
+/// Loss and gradient of a sharded vocabulary, with separate 32-bit operators.
 fn loss_us(costs: &OperatorCosts<'_>, logits: f64) -> (f64, f64) {
     const HALF: &[Element] = &[Element::Bf16];
     const FULL: &[Element] = &[Element::F32];

@@ -1,6 +1,4 @@
-//! Simulated time of one more layer in the programs that `train` runs.
-//!
-//! The difference between two layer counts gives the time of a layer.
+//! Simulated time of one more layer: the difference between two layer counts.
 
 use ascend_tp::base::{Diagnostics, Kernels};
 use ascend_tp::config::ModelConfig;
@@ -17,13 +15,13 @@ const LAYERS: [usize; 2] = [1, 3];
 /// Cost of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerCost {
-    /// Microseconds per layer and micro-batch.
+    /// Per layer and micro-batch.
     pub layer_us: f64,
-    /// Time with collectives but no operators.
+    /// Collectives without operators.
     pub exposed_us: f64,
 }
 
-/// Returns the layout of one stage and copy of a setting.
+/// Returns the layout of one stage and copy.
 #[must_use]
 pub fn layout(setting: &JobSplit) -> Layout {
     Layout {
@@ -35,10 +33,10 @@ pub fn layout(setting: &JobSplit) -> Layout {
     }
 }
 
-/// Returns the time of a layer in a layout on neighbouring cards.
+/// Times a layer in a layout on neighbouring cards.
 ///
 /// # Errors
-/// If the compiler refuses the layout.
+/// The compiler refuses the layout.
 pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCost, Diagnostics> {
     let recipe = Recipe {
         seq: job.sequence,

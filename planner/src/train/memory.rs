@@ -11,29 +11,27 @@ use super::setting::JobSplit;
 use crate::decoder::{Decoder, FeedForward};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
-/// Context, operator code and workspaces of the toolkit: memory of a 910B process after its first
-/// operators and communicators, minus its tensors (`npu-smi` in vllm-ascend issue 1987: about 1
-/// GiB).
+/// Context, operator code and workspaces of the toolkit: a 910B process after its first operators
+/// and communicators, minus its tensors (`npu-smi` in vllm-ascend issue 1987: about 1 GiB).
 const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 
 /// Bytes of one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobMemory {
-    /// Parameters in 16 bits, in bytes.
+    /// In 16 bits.
     pub parameters: f64,
     /// Gradients of the card's parameters.
     pub gradients: f64,
     /// State of the optimizer.
     pub optimizer: f64,
-    /// Activations for backward passes, of all micro-batches in flight.
+    /// For backward passes of all micro-batches in flight.
     pub activations: f64,
     /// Temporary memory of a layer (gathered inputs, activation gradients, a recomputed or gathered
-    /// layer) or of the head (logits and their gradients), whichever is larger. Both are never
-    /// needed at once.
+    /// layer) or of the head (logits and their gradients), whichever is larger.
     pub working: f64,
-    /// Buffers of all communicators.
+    /// Communicator buffers.
     pub communicators: f64,
-    /// Memory of the toolkit itself.
+    /// Toolkit memory.
     pub runtime: f64,
 }
 
@@ -59,8 +57,8 @@ impl JobMemory {
     }
 }
 
-/// Returns the layers of each model part, as even as possible. Remaining layers go to the middle,
-/// because the first stage keeps the most activations and the last has the head.
+/// Returns the layers of each part, as even as possible. Remaining layers go to the middle: the
+/// first stage keeps the most activations and the last has the head.
 #[must_use]
 pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
     let parts = setting.pp * setting.schedule.chunks();
@@ -78,17 +76,17 @@ pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
     layers
 }
 
-/// Returns the bytes per token that one layer keeps for the backward pass on each card. Elements
-/// have two bytes.
+/// Bytes per token that one layer keeps for the backward pass on each card. Elements have two
+/// bytes.
 ///
 /// | tensor | elements | sharded over tp |
 /// |---|---|---|
 /// | inputs of the two norms | 2 h | with sequence parallelism |
-/// | outputs of the two norms (inputs of products) | 2 h | with sequence parallelism |
+/// | outputs of the two norms | 2 h | with sequence parallelism |
 /// | queries, keys, values | q + 2 kv | yes |
 /// | output of the attention | q | yes |
 /// | maximum score and sum of exponentials (8 f32 each per head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
-/// | stored scores: softmax and its input, 2 f16 per token pair, masked or not | 2 heads × s | yes, if stored |
+/// | stored scores: softmax and its input, 2 f16 per token pair, masked or not | 2 heads × s | yes |
 /// | gate, up and their product (plain: two) | 3 f | yes |
 fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
@@ -169,7 +167,6 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
         .collect()
 }
 
-/// Counts the layers of a part that a recomputing setting does not recompute.
 pub(super) fn kept_layers(job: &Job, part: usize, layers: usize) -> usize {
     let again = job.recomputed.as_ref().and_then(|layers| layers.get(part)).copied().unwrap_or(layers);
     layers.saturating_sub(again)
@@ -182,8 +179,8 @@ pub fn fullest(job: &Job, setting: &JobSplit) -> JobMemory {
     largest.unwrap_or_default()
 }
 
-/// Counts the communicators of a card: one per axis with several cards, one for all copies and
-/// sequence shards if both exist, and one for all cards.
+/// One per axis with several cards, one for all copies and sequence shards if both exist, and one
+/// for all cards.
 fn communicators(setting: &JobSplit) -> usize {
     let axes = [setting.tp, setting.cp, setting.pp, setting.dp];
     let several = axes.into_iter().filter(|cards| *cards > 1).count();

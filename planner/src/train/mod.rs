@@ -1,23 +1,22 @@
-//! Predicts memory, step time and duration of training a decoder, and finds the best split.
-//!
-//! Nothing here runs or measures; all functions are pure.
+//! Predicts memory, step time and duration of training a decoder, and finds the best split. Pure
+//! functions.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`forms`] | published closed forms and their figures |
+//! | [`forms`] | published closed forms |
 //! | [`job`] | model, batch, cards and software |
 //! | [`setting`] | one way to split a job |
 //! | [`coefficients`] | fitted coefficients |
 //! | [`memory`] | bytes of a card |
 //! | [`layer`] | time of a layer |
 //! | [`pipeline`] | simulated pipeline step |
-//! | [`step`] | time of a whole step, by cause |
-//! | [`layer_on`] | simulated layer of the programs that `train` runs |
+//! | [`step`] | time of a step, by cause |
+//! | [`layer_on`] | simulated layer |
 //! | [`grid`] | one or two tensor axes |
 //! | [`ring`] | gathered keys and values, or a ring |
 //! | [`compress`] | compressed gradient sums |
-//! | [`search`] | the best settings, and why others are slower |
-//! | [`points`] | measured rows and their predictions |
+//! | [`search`] | best settings, why others are slower |
+//! | [`points`] | measured rows |
 //! | [`unseen`] | fits, and predictions of held-out pages |
 //! | [`text`] | tables as text |
 

@@ -1,7 +1,5 @@
 //! Simulates a step of a pipeline.
 //!
-//! - Input: a [`Pipeline`], the times of each model part, and the transfer time between stages.
-//! - Output: a [`PipelineTimes`].
 //! - Invariants: a stage runs one pass at a time, in schedule order, as soon as its inputs arrive.
 //!   For equal stages, idle times equal the published forms.
 
@@ -10,7 +8,7 @@ use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 /// Times of a model part for one micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageTimes {
-    /// Forward pass with its exposed collectives.
+    /// Forward, with exposed collectives.
     pub forward: f64,
     /// Input gradients, including recomputation.
     pub input_grad: f64,
@@ -26,22 +24,22 @@ impl StageTimes {
     }
 }
 
-/// End of a step, in the unit of [`StageTimes`].
+/// In the unit of [`StageTimes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineTimes {
-    /// Time at which the last stage ends.
+    /// End of the last stage.
     pub duration: f64,
-    /// Time at which each stage ends.
+    /// End of each stage.
     pub end: Vec<f64>,
     /// Working time of each stage.
     pub busy: Vec<f64>,
 }
 
-/// Simulates `micro_batches` over `stages`. `times` has one entry for each model part in order
-/// (stages times chunks). `transfer` is the time between stages.
+/// Simulates `micro_batches` over `stages`. `times` has one entry per model part in order (stages
+/// times chunks); `transfer` is the time between stages.
 ///
 /// # Panics
-/// If the schedule does not divide the micro-batches, or `times` has another length.
+/// The schedule does not divide the micro-batches, or `times` has another length.
 #[must_use]
 pub fn simulate(
     schedule: Pipeline,
@@ -76,9 +74,8 @@ const STEADY: usize = 16;
 const ROUNDS: usize = 4;
 
 /// Computes a step with any number of micro-batches. Above `STEADY` micro-batches per stage, a full
-/// pipeline is extrapolated from two shorter ones, but never below the work of the busiest stage.
-/// The error is less than a thousandth. Extrapolation needs one part per stage and equal inner
-/// parts; otherwise the whole step is simulated.
+/// pipeline with equal inner parts is extrapolated from two shorter ones, but never below the work
+/// of the busiest stage. The error is less than a thousandth.
 ///
 /// # Panics
 /// As [`simulate`].
@@ -116,8 +113,8 @@ pub fn step(
     PipelineTimes { duration: reached + missing, end, busy }
 }
 
-/// Returns a lower bound: the work of the busiest stage, and the path of the first micro-batch to
-/// that stage and back.
+/// Returns a lower bound: the work of the busiest stage, and the path of the first micro-batch
+/// there and back.
 #[must_use]
 pub fn shortest(
     schedule: Pipeline,

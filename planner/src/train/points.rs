@@ -1,9 +1,7 @@
 //! Predicts the training rows of the measured points.
 //!
-//! - Input: the text of `train_points_measured.csv`.
-//! - Output: a [`PointRow`] for every row, predicted or with a reason. Sizes and splits come from
-//!   the columns and the named model's configuration. Uneven stages come from `STAGE_LAYERS`.
-//! - Invariant: no row has its own coefficient.
+//! Sizes and splits come from the columns and the named model's configuration, uneven stages from
+//! `STAGE_LAYERS`. No row has its own coefficient.
 
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::{Recompute, Zero};
@@ -24,17 +22,17 @@ pub const CHIP: Soc = Soc::Ascend910B2;
 /// A measured row and its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointRow {
-    /// Publication of the row.
+    /// Publication.
     pub source: String,
-    /// Name of the trained model.
+    /// Trained model.
     pub model: String,
-    /// Cards and axes of the row.
+    /// Cards and axes.
     pub split: String,
     /// Unit of both figures.
     pub unit: String,
-    /// Figure as it was published.
+    /// As published.
     pub measured: f64,
-    /// Missing setting that a prediction needs.
+    /// Missing setting.
     pub gap: Option<Gap>,
     /// Prediction, or why it is missing.
     pub outcome: PointOutcome,
@@ -43,9 +41,9 @@ pub struct PointRow {
 /// Result of predicting a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PointOutcome {
-    /// Prediction in the row's unit.
+    /// In the row's unit.
     Predicted(f64),
-    /// Reason for a missing prediction.
+    /// Reason.
     LeftOut(String),
 }
 
@@ -68,7 +66,7 @@ pub fn validate_rows(text: &str) -> Vec<PointRow> {
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
 }
 
-/// Returns the page of a row, without the configuration or line after it.
+/// Without the configuration or line after it.
 pub(super) fn page(point: &Point) -> String {
     let source = point.text("source");
     source.split(['#', '+']).next().unwrap_or(source).trim().to_owned()
@@ -142,7 +140,7 @@ fn is_yes(point: &Point, name: &str) -> bool {
 
 const MIXTURE: &str = "mixture of experts; the planner trains dense decoders";
 
-/// Returns the four axes. A missing `dp` or `cp` follows from the number of cards.
+/// A missing `dp` or `cp` follows from the number of cards.
 fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     const SPLIT: &str = "the split is not given";
     let needed = |name| count(point, name).ok_or(SPLIT);
@@ -166,7 +164,7 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     }
 }
 
-/// Returns chip and topology. A 910B without subtype counts as [`CHIP`].
+/// A 910B without subtype counts as [`CHIP`].
 fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str> {
     let hardware = point.text("hardware");
     let (soc, name) = machine(hardware).ok_or("unknown machine")?;

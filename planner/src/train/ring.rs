@@ -1,6 +1,4 @@
 //! Compares gathered keys and values with `--ring`, if cards share a sequence.
-//!
-//! Both variants are programs that `train` runs. The price of a whole step is not computed.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
@@ -12,26 +10,25 @@ use super::job::Job;
 use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 
-/// Costs of both ways to share keys and values.
+/// Costs of both ways.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeysOn {
-    /// Number of cards per sequence.
+    /// Cards per sequence.
     pub cards: usize,
-    /// Keys and values gathered before attention.
+    /// Gathered before attention.
     pub gathered: LayerCost,
-    /// Keys and values sent around a ring.
+    /// Sent around a ring.
     pub ring: LayerCost,
-    /// Bytes per layer of gathered keys and values from other cards, kept for gradients. 0 if they
-    /// are recomputed.
+    /// Gathered bytes per layer from other cards, kept for gradients. 0 if recomputed.
     pub kept_bytes: f64,
-    /// Bytes of the additional mask columns of the ring.
+    /// Additional mask columns of the ring.
     pub mask_bytes: f64,
 }
 
 /// Returns both costs; `None` if each card has whole sequences.
 ///
 /// # Errors
-/// If the compiler refuses a layout.
+/// The compiler refuses a layout.
 pub fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<KeysOn>, Diagnostics> {
     if setting.cp == 1 {
         return Ok(None);

@@ -1,8 +1,5 @@
 //! Searches the best ways to split a training job.
 //!
-//! - Input: a [`Job`].
-//! - Output: a [`Search`] over every split that divides the job, its [`best`](Search::best), and a
-//!   [`SearchVerdict`] on any [`SplitChoice`].
 //! - Invariants: a best setting fits its cards. Pruning by lower bounds gives the same result as
 //!   simulating every setting.
 //! - Not here: uneven splits, except layers over stages and sequences over copies. There the
@@ -30,7 +27,7 @@ const MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
 /// Model parts per card to try.
 const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
 
-/// A setting that fits, with a lower bound of its step.
+/// Has a lower bound of its step.
 #[derive(Clone, Copy, Debug)]
 struct FittingSplit {
     setting: JobSplit,
@@ -56,7 +53,6 @@ pub struct Search<'a> {
     model_times: BTreeMap<TimesKey, ModelTimes>,
 }
 
-/// Inputs of the times of model parts.
 type TimesKey = (usize, bool, usize, usize, Recompute);
 
 const fn times_key(setting: &JobSplit) -> TimesKey {
@@ -102,7 +98,7 @@ impl SplitChoice {
         problems.into_result(Self(choices))
     }
 
-    /// Returns true if a setting has these values.
+    /// Returns whether a setting has these values.
     #[must_use]
     pub fn matches(&self, setting: &JobSplit) -> bool {
         self.0.iter().all(|(key, value)| setting.value(key).as_deref() == Some(value))
@@ -119,11 +115,11 @@ impl std::fmt::Display for SplitChoice {
 /// Result of a choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchVerdict {
-    /// Best setting of the choice.
+    /// Best setting.
     Fits(Box<PredictedSplit>),
     /// Smallest setting, and the memory of its fullest card.
     TooBig(JobSplit, Box<JobMemory>),
-    /// Reason why no split has these values.
+    /// Reason.
     Impossible(String),
 }
 
@@ -131,7 +127,7 @@ impl<'a> Search<'a> {
     /// Tries every setting of a job.
     ///
     /// # Errors
-    /// If a size is invalid, the topology has too few cards, or no setting divides the job.
+    /// A size is invalid, the topology has too few cards, or no setting divides the job.
     pub fn new(job: &'a Job) -> Result<Self, Diagnostics> {
         check(job)?;
         let mut search = Self { job, fitting: Vec::new(), too_big: Vec::new(), model_times: BTreeMap::new() };
@@ -189,8 +185,7 @@ impl<'a> Search<'a> {
         PredictedSplit { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
     }
 
-    /// Returns the `count` fastest settings with different tp, pp or kind of schedule, fastest
-    /// first.
+    /// Returns the `count` fastest settings with different tp, pp or kind of schedule.
     #[must_use]
     pub fn best(&self, count: usize) -> Vec<PredictedSplit> {
         self.best_of(count, |_| true)
@@ -280,7 +275,6 @@ pub fn usable_bytes(job: &Job) -> f64 {
     job.profile.hbm_usable_bytes() as f64 * FILLED
 }
 
-/// Greatest number of cards, of tokens of a sequence and of sequences of a step.
 const MOST: usize = 1 << 20;
 
 fn check(job: &Job) -> Result<(), Diagnostics> {
@@ -360,8 +354,8 @@ fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline
     schedules
 }
 
-/// Sharded gradients and parameters are gathered per micro-batch, so they exclude pipelines, which
-/// would gather for each micro-batch in flight.
+/// Sharded gradients and parameters exclude pipelines, which would gather for each micro-batch in
+/// flight.
 const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
     match (copies, stages) {
         (1, _) => &[Zero::None],
@@ -370,7 +364,6 @@ const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
     }
 }
 
-/// Returns the rank orders that differ.
 const fn orders(setting: &JobSplit) -> &'static [RankOrder] {
     if setting.pp > 1 && setting.dp > 1 { &RankOrder::ALL } else { &[RankOrder::DataInside] }
 }
@@ -379,7 +372,7 @@ fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number.min(1 << 12)).filter(move |divisor| number.is_multiple_of(*divisor))
 }
 
-/// Explains why `tp` cards cannot share a layer.
+/// Why `tp` cards cannot share a layer.
 fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     let decoder = &job.decoder;
     let unit = job.topology.levels.first().map_or(1, |level| level.cards);
@@ -399,7 +392,7 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     }
 }
 
-/// Explains why `cp` cards cannot share a sequence.
+/// Why `cp` cards cannot share a sequence.
 fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     let tokens = job.sequence / cp;
     if !job.sequence.is_multiple_of(cp * tp) {
@@ -411,7 +404,6 @@ fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     }
 }
 
-/// Explains why no setting has these values.
 fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     let number = |wanted: &str| {
         let found = choice.0.iter().find(|(key, _)| key == wanted);
@@ -451,7 +443,7 @@ fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     )
 }
 
-/// Returns the time differences to the winner by term, largest first, in microseconds.
+/// Returns the differences to the winner by term, largest first.
 #[must_use]
 pub fn slower_by(winner: &Prediction, other: &Prediction) -> Vec<(&'static str, f64)> {
     let mut terms: Vec<(&'static str, f64)> = winner

@@ -1,4 +1,4 @@
-//! One way to split a training job over cards.
+//! One way to split a training job.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use ascend_tp::train::{Recompute, Zero};
 
 pub(super) const RECOMPUTES: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
-/// Order of neighbouring ranks, innermost first. Tensor and context axes communicate in every layer
-/// and stay innermost.
+/// Order of neighbouring ranks. Tensor and context axes communicate in every layer and stay
+/// innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RankOrder {
-    /// Copies of a stage are closer than stages.
+    /// Copies of a stage are neighbours.
     DataInside,
-    /// Stages of a copy are closer than copies.
+    /// Stages of a copy are neighbours.
     StagesInside,
 }
 
 impl RankOrder {
-    /// The two orders of ranks.
+    /// Both orders.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
-    /// Returns the name used in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,23 +34,23 @@ impl RankOrder {
 /// One way to split a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobSplit {
-    /// Number of cards per layer.
+    /// Cards per layer.
     pub tp: usize,
-    /// True if these cards shard the residual stream along the sequence.
+    /// These cards shard the residual stream along the sequence.
     pub sequence_parallel: bool,
-    /// Number of cards per sequence.
+    /// Cards per sequence.
     pub cp: usize,
-    /// Number of pipeline stages.
+    /// Pipeline stages.
     pub pp: usize,
-    /// Schedule of the pipeline.
+    /// Pipeline schedule.
     pub schedule: Pipeline,
-    /// Number of model copies.
+    /// Model copies.
     pub dp: usize,
     /// State sharded over the copies.
     pub zero: Zero,
     /// Recomputation in the backward pass.
     pub recompute: Recompute,
-    /// Sequences per micro-batch and copy.
+    /// Sequences per copy.
     pub micro_batch: usize,
     /// Order of neighbouring ranks.
     pub order: RankOrder,
@@ -79,7 +79,7 @@ impl JobSplit {
         })
     }
 
-    /// Returns true if whole layers are recomputed. Partial recomputation counts as full.
+    /// Returns whether whole layers are recomputed. Partial recomputation counts as full.
     #[must_use]
     pub const fn recomputes_layers(&self) -> bool {
         matches!(self.recompute, Recompute::Full | Recompute::Layers(_))
@@ -91,13 +91,13 @@ impl JobSplit {
         self.tp * self.cp * self.pp * self.dp
     }
 
-    /// Returns the micro-batches per step of the busiest copies.
+    /// Micro-batches per step of the busiest copies.
     #[must_use]
     pub const fn micro_batches(&self, global_batch: usize) -> usize {
         global_batch.div_ceil(self.dp * self.micro_batch)
     }
 
-    /// Returns the rank distance between copies of a stage.
+    /// Rank distance between copies.
     #[must_use]
     pub const fn data_stride(&self) -> usize {
         match self.order {
@@ -106,7 +106,7 @@ impl JobSplit {
         }
     }
 
-    /// Returns the rank distance between stages.
+    /// Rank distance between stages.
     #[must_use]
     pub const fn stage_stride(&self) -> usize {
         match self.order {

@@ -1,7 +1,6 @@
 //! Time of a training step by cause, and the resulting throughput.
 //!
-//! The pipeline is simulated. Exchanges of gradients and parameters count only if exposed. The
-//! terms sum to the step.
+//! The terms sum to the step.
 
 use ascend_tp::train::Zero;
 use ascend_tp_machine::collective::Exchange;
@@ -15,25 +14,25 @@ use super::memory::{JobMemory, fullest, kept_layers, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
 use super::setting::JobSplit;
 
-/// Times of the stage that ends last, in microseconds.
+/// Times of the stage that ends last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepTerms {
     /// Forward and backward passes.
     pub work: Terms,
-    /// Time of recomputation in microseconds.
+    /// Recomputation.
     pub again_us: f64,
-    /// Time waiting for other stages.
+    /// Waits for other stages.
     pub bubble_us: f64,
-    /// Exposed exchanges of gradients and parameters among copies.
+    /// Exposed gradient and parameter exchanges.
     pub sync_us: f64,
-    /// Optimizer pass over the card's states.
+    /// Optimizer pass.
     pub optimizer_us: f64,
-    /// Host time between two steps.
+    /// Host time between steps.
     pub host_us: f64,
 }
 
 impl StepTerms {
-    /// Returns names and microseconds in print order.
+    /// Returns names and times in print order.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, f64); 10] {
         [
@@ -50,7 +49,7 @@ impl StepTerms {
         ]
     }
 
-    /// Sums all terms of the step.
+    /// Sums all terms.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.named().into_iter().map(|(_, us)| us).sum()
@@ -60,23 +59,22 @@ impl StepTerms {
 /// Predicted time and memory of a setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Step time in microseconds.
+    /// Step time.
     pub step_us: f64,
     /// Step time by cause.
     pub terms: StepTerms,
-    /// Memory of the fullest card.
+    /// Fullest card.
     pub memory: JobMemory,
     /// Tokens per second and card.
     pub tokens_per_s_and_card: f64,
-    /// Fraction of the 16-bit peak that the model needs.
+    /// Model FLOPs utilisation.
     pub mfu: f64,
-    /// Fraction of the peak that the cards compute, including recomputation.
+    /// MFU, including recomputation.
     pub hfu: f64,
 }
 
 impl Prediction {
-    /// Returns the inputs of the published formula for a run of `tokens`. Operations include
-    /// recomputed layers.
+    /// Returns the inputs of the published formula. Operations include recomputed layers.
     #[must_use]
     pub fn run(&self, job: &Job, setting: &JobSplit, tokens: f64) -> TrainingTime {
         let flops_per_parameter =
@@ -92,16 +90,16 @@ impl Prediction {
     }
 }
 
-/// Times of a setting's parts before simulation.
+/// Times before simulation.
 #[derive(Clone, Debug)]
 pub struct StepParts {
-    /// Times of the model's parts.
+    /// Model parts.
     pub model: ModelTimes,
     /// Layers of each part.
     pub layers: Vec<usize>,
     /// Times of each part.
     pub times: Vec<StageTimes>,
-    /// Transfer time between stages, in microseconds.
+    /// Transfer between stages.
     pub transfer_us: f64,
 }
 
@@ -142,7 +140,7 @@ impl StepParts {
         Self { model, layers, times, transfer_us }
     }
 
-    /// Returns a lower bound of the step in microseconds.
+    /// Returns a lower bound of the step.
     #[must_use]
     pub fn shortest_us(&self, job: &Job, setting: &JobSplit) -> f64 {
         let micro_batches = setting.micro_batches(job.global_batch);
@@ -187,7 +185,6 @@ pub(super) const fn copies(setting: &JobSplit) -> usize {
     setting.dp * setting.cp
 }
 
-/// Returns the time of an exchange among all cards with the same parameters.
 pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes: f64) -> f64 {
     if setting.cp == 1 || setting.data_stride() == setting.tp * setting.cp {
         let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
@@ -198,7 +195,7 @@ pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
 
-/// Returns true if copies use the same links as the cards of a layer.
+/// Copies use the same links as the cards of a layer.
 fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
@@ -207,7 +204,7 @@ fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     tensor.is_some() && tensor == outermost(setting.data_stride(), setting.dp)
 }
 
-/// Returns the exposed exchanges of a stage's gradients and parameters per step.
+/// Exposed exchanges of a stage's gradients and parameters per step.
 fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64 {
     if copies(setting) < 2 || setting.zero == Zero::Weights {
         return 0.0;
@@ -243,7 +240,7 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     exposed(gradients, backward) + exposed(gathered, forward)
 }
 
-/// Returns the time of Adam on the card's shard, and of clearing and measuring gradients.
+/// Adam on the card's shard, and clearing and measuring gradients.
 fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
     let count = |bytes: f64, each: f64| (bytes / each) as usize;
     let states = count(memory.optimizer, job.state.optimizer).max(1);
@@ -275,7 +272,7 @@ pub fn predict(job: &Job, setting: &JobSplit) -> Prediction {
     predict_parts(job, setting, &StepParts::new(job, setting, times(job, setting)), &fullest(job, setting))
 }
 
-/// Predicts a setting from known parts and memory.
+/// Predicts from known parts and memory.
 #[must_use]
 pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &JobMemory) -> Prediction {
     let micro_batches = setting.micro_batches(job.global_batch);
@@ -358,7 +355,6 @@ mod tests {
         order: RankOrder::DataInside,
     };
 
-    /// Covers each way to compose a step.
     fn settings() -> Vec<JobSplit> {
         let single = JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
         vec![

@@ -1,11 +1,9 @@
 //! The table of closed forms.
-//!
-//! Input → output: rows → a [`Table`]. Does not: print.
 
 use super::forms::PublishedFigure;
 use crate::table::{Align, Table};
 
-/// Returns a table with every published figure next to the value of its form.
+/// Lists published figures and forms.
 #[must_use]
 pub fn forms_table(rows: &[PublishedFigure]) -> Table {
     let mut table = Table::new([
@@ -35,7 +33,7 @@ pub fn forms_table(rows: &[PublishedFigure]) -> Table {
     table
 }
 
-/// Returns a sentence that says how many published figures hold.
+/// Says how many figures hold.
 #[must_use]
 pub fn forms_held(rows: &[PublishedFigure]) -> String {
     let held = rows.iter().filter(|row| row.holds()).count();

@@ -1,6 +1,5 @@
-//! Fits training coefficients on measured rows and predicts each row without its page.
-//!
-//! A prediction's coefficients were fitted without any row of its page.
+//! Fits training coefficients on measured rows, and predicts each row with coefficients fitted
+//! without its page.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +18,14 @@ pub const PARAMETERS: [FitParameter; 4] = [
     FitParameter { name: "step_us", start: 100_000.0, low: 5000.0, high: 2_000_000.0 },
 ];
 
-/// Predictions of held-out rows, and the overall fit.
+/// Held-out predictions and the overall fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossValidation {
-    /// Rows in the order of the texts.
+    /// In the order of the texts.
     pub rows: Vec<PointRow>,
-    /// Coefficients fitted on every page.
+    /// Fitted on every page.
     pub fitted: TrainCoefficients,
-    /// Coefficients fitted without each predicted page.
+    /// Fitted without this page.
     pub without: BTreeMap<String, TrainCoefficients>,
 }
 
@@ -43,7 +42,7 @@ fn fitted(samples: &[(&MeasuredPoint, f64)], begin: TrainCoefficients) -> TrainC
     TrainCoefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
-/// Predicts every row with coefficients fitted without its page.
+/// Predicts every row without its page.
 #[must_use]
 pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();

@@ -1,8 +1,7 @@
 //! Typical error of a prediction.
 //!
-//! An [`ErrorBar`] has the errors of held-out measured rows. A chip without rows uses the
-//! coefficients of the other chips. The difference between chips is assumed to be as large as
-//! between pages, so that bar is √2 times as wide.
+//! A chip without rows uses the coefficients of other chips. The difference between chips is
+//! assumed as large as between pages, so that bar is √2 times as wide.
 
 use std::fmt;
 
@@ -18,27 +17,26 @@ const ERRORS: [(Class, usize, f64, f64); 3] = [
     (Class::Training, 77, 0.058, 0.172),
 ];
 
-/// Chips with measured rows.
 const MEASURED: [Soc; 5] =
     [Soc::Ascend910B2, Soc::Ascend910B3, Soc::Ascend910B4, Soc::Ascend910_9391, Soc::Ascend910_9362];
 
 /// Typical relative error of a predicted time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// Name of the measured [`Class`].
+    /// Name of [`Class`].
     pub measured: &'static str,
-    /// Number of measured rows.
+    /// Measured rows.
     pub rows: usize,
     /// Error bound of half of the times.
     pub half: f64,
     /// Error bound of nine in ten times.
     pub nine_of_ten: f64,
-    /// Name of a chip without rows.
+    /// Chip without rows.
     pub unmeasured_chip: Option<&'static str>,
 }
 
 impl ErrorBar {
-    /// Returns the bar of a class on a chip. Single operators use the bar of steps.
+    /// Single operators use the bar of steps.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
         let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);

@@ -15,18 +15,18 @@ use crate::points::{rounded, weight};
 /// Fitted value and uncertainty of a coefficient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Confidence {
-    /// Coefficient with unit and plausible range.
+    /// Unit and plausible range.
     pub meaning: Meaning,
-    /// Fitted value on all pages, in the unit of `meaning`.
+    /// Fitted on all pages, in the unit of `meaning`.
     pub value: f64,
-    /// Minimum and maximum of the fits without one page.
+    /// Extremes of the fits without one page.
     pub range: (f64, f64),
-    /// Number of fitted pages.
+    /// Fitted pages.
     pub pages: usize,
 }
 
 impl Confidence {
-    /// Builds an entry per parameter. Names that end in `_us` are times; all others are fractions.
+    /// Names that end in `_us` are times; all others are fractions.
     pub(super) fn all(
         kind: &'static str,
         parameters: &[FitParameter],
@@ -64,7 +64,6 @@ pub(super) struct Calibration {
 const KINDS: [Class; 5] =
     [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
 
-/// Returns `base` with the coefficients of one class fitted.
 fn fitted(base: &Coefficients, class: Class, samples: &[&MeasuredOperator]) -> Coefficients {
     let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
     let parameters: Vec<FitParameter> = meanings
@@ -89,7 +88,6 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&MeasuredOperator]) -> C
     with(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
-/// Returns `base` with every class fitted that has samples.
 pub(crate) fn fit_all(base: &Coefficients, samples: &[MeasuredOperator]) -> Coefficients {
     KINDS.into_iter().fold(base.clone(), |before, class| {
         let of_class: Vec<&MeasuredOperator> =
@@ -98,7 +96,6 @@ pub(crate) fn fit_all(base: &Coefficients, samples: &[MeasuredOperator]) -> Coef
     })
 }
 
-/// Fits every class on all samples and without each page.
 pub(super) fn calibrate(base: &Coefficients, samples: &[MeasuredOperator]) -> Calibration {
     let coefficients = fit_all(base, samples);
     let before = &coefficients;

@@ -23,9 +23,8 @@ pub(super) enum RowModel {
 /// Image and draft tokens of a pass.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extras {
-    /// Height and width in pixels of the image before each prompt.
+    /// Height and width in pixels.
     pub(super) image: Option<(usize, usize)>,
-    /// Number of drafted tokens.
     pub(super) drafts: usize,
 }
 
@@ -68,7 +67,7 @@ impl RowModel {
     }
 }
 
-/// Returns the given number of model copies, or derives the number from the cards.
+/// Given, or derived from the cards.
 pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
     let given = [("dp", ""), ("tp", "dp "), ("tp", "dp")]
         .into_iter()
@@ -83,7 +82,6 @@ pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str
     }
 }
 
-/// Returns the image size of each prompt, if the row states one.
 fn image(point: &Point) -> Option<(usize, usize)> {
     let says =
         |words: &str| ["source", "input_len", "note"].iter().any(|column| point.text(column).contains(words));

@@ -1,7 +1,6 @@
-//! Predicts rows of card memory as servers report them: weights, KV cache and total memory.
+//! Predicts card memory as servers report it: weights, KV cache and total.
 //!
-//! Servers print 2³⁰ bytes as GB. No column has graphs and library memory, so such rows are left
-//! out. [`crate::fit_memory`] counts everything for this project's programs.
+//! Servers print 2³⁰ bytes as GB. Rows with graphs and library memory are left out.
 
 use ascend_tp_machine::Soc;
 
@@ -70,8 +69,8 @@ fn tensor(point: &Point) -> Result<usize, &'static str> {
     point.leading("tp").filter(|cards| *cards > 0).ok_or("the split is not given")
 }
 
-/// Returns the weight bytes of a card. Only layers have 8-bit weights. Experts are distributed over
-/// their axis, or sharded over the tensor axis.
+/// Only layers have 8-bit weights. Experts are distributed over their axis, or sharded over the
+/// tensor axis.
 fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     let (model, tensor) = (Model::of(point)?, tensor(point)?);
     if model.experts > 0 && model.expert_width.is_none() {
@@ -90,7 +89,7 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     Ok(each * (layers / tensor as f64 + experts) + 2.0 * tables as f64 / tensor as f64)
 }
 
-/// Returns the larger peak of a feed-forward layer and of all logits in 16 and 32 bits.
+/// The larger peak of a feed-forward layer and of all logits in 16 and 32 bits.
 fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
     let (decoder, tensor) = (Model::of(point)?.decoder, tensor(point)? as f64);
     let most = |words, usual| number_behind(point.text("setting"), words).unwrap_or(usual);

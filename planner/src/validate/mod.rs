@@ -1,8 +1,5 @@
-//! Compares predictions with measurements, for shipped and given points.
+//! Compares predictions with measurements.
 //!
-//! - Input: texts of measured points.
-//! - Output: a [`ValidationRow`] per point, and error statistics by [`Class`]. [`calibrate`] fits
-//!   coefficients to points.
 //! - Invariants: errors of shipped rows come from coefficients fitted without their page. No row
 //!   has its own coefficient. Every row is listed or counted.
 
@@ -55,28 +52,28 @@ pub const TRAINING: [&str; 2] = [
 /// Kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Products of dense matrices.
+    /// Dense matrix products.
     Products,
-    /// Kernels of fused attention.
+    /// Fused attention.
     Attention,
-    /// Grouped products of experts.
+    /// Expert products.
     Grouped,
-    /// Kernels of the vector cores.
+    /// Vector core kernels.
     Vectors,
-    /// Collectives between several cards.
+    /// Collectives.
     Collectives,
-    /// One forward step of a model.
+    /// Forward steps.
     Steps,
-    /// A serving stack in steady state.
+    /// Steady serving.
     Serving,
-    /// Throughput of a training job.
+    /// Training throughput.
     Training,
-    /// Memory of a card, in bytes.
+    /// Card memory.
     Memory,
 }
 
 impl Class {
-    /// Every class, in declaration order.
+    /// In declaration order.
     pub const ALL: [Self; 9] = [
         Self::Products,
         Self::Attention,
@@ -105,30 +102,29 @@ impl Class {
         }
     }
 
-    /// Returns true if rows measure single operators or collectives.
     const fn is_single(self) -> bool {
         matches!(self, Self::Products | Self::Attention | Self::Grouped | Self::Vectors | Self::Collectives)
     }
 }
 
-/// One measured point with its prediction.
+/// A point and its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidationRow {
     /// Kind of the measurement.
     pub class: Class,
-    /// Publication of the figure.
+    /// Publication.
     pub source: String,
-    /// Name of the model or operator.
+    /// Model or operator.
     pub model: String,
     /// Split, batch and lengths, as published.
     pub setting: String,
     /// Unit of both figures.
     pub unit: String,
-    /// Published figure; may be text with several numbers.
+    /// Published figure; may contain several numbers.
     pub measured: String,
-    /// Setting that the row lacks for any prediction.
+    /// Missing setting.
     pub gap: Option<Gap>,
-    /// Prediction in the same unit, or why it is missing.
+    /// Prediction, or why it is missing.
     pub predicted: Result<f64, String>,
 }
 
@@ -155,13 +151,13 @@ impl ValidationRow {
 /// Error statistics of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
-    /// Number of predicted rows.
+    /// Predicted rows.
     pub rows: usize,
-    /// Error bound of half of the rows.
+    /// Error of half the rows.
     pub median: f64,
-    /// Error bound of nine in ten rows.
+    /// Error of nine in ten rows.
     pub ninetieth: f64,
-    /// Largest error of any row.
+    /// Largest error.
     pub worst: f64,
 }
 
@@ -170,24 +166,24 @@ pub struct Statistics {
 pub struct Validation {
     /// Rows in file order.
     pub rows: Vec<ValidationRow>,
-    /// Coefficients fitted on the rows; empty with shipped coefficients.
+    /// Refitted coefficients; empty with shipped coefficients.
     pub coefficients: Vec<Confidence>,
 }
 
 /// Summary of a class, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ValidationSummary {
-    /// Number of rows of the class.
+    /// Rows of the class.
     pub rows: usize,
-    /// Number of rows with complete settings.
+    /// Rows with complete settings.
     pub complete: usize,
-    /// Number of complete rows with a prediction.
+    /// Complete rows with a prediction.
     pub predicted: usize,
-    /// Error bound of half of the predictions.
+    /// Error of half the predictions.
     pub median: Option<f64>,
-    /// Error bound of nine in ten predictions.
+    /// Error of nine in ten predictions.
     pub p90: Option<f64>,
-    /// Rows without a prediction, by reason.
+    /// By reason.
     pub left_out: Vec<UnpredictedRows>,
 }
 
@@ -195,16 +191,16 @@ pub struct ValidationSummary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingFrom {
-    /// The row measures something else.
+    /// Not the modelled quantity.
     Measurement,
     /// The row lacks a setting.
     Setting,
-    /// The row is complete but not modelled.
+    /// Complete but not modelled.
     Model,
 }
 
 impl MissingFrom {
-    /// Returns the name used in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -218,18 +214,18 @@ impl MissingFrom {
 /// Rows without a prediction for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct UnpredictedRows {
-    /// Origin of the missing prediction.
+    /// Origin.
     pub lacks: MissingFrom,
-    /// Description of what is missing.
+    /// Missing item.
     pub why: String,
-    /// Number of these rows.
+    /// These rows.
     pub rows: usize,
 }
 
-/// Summaries of all classes, as in JSON.
+/// All classes, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// Summary by [`Class::name`], such as `products`.
+    /// By [`Class::name`].
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 
@@ -248,10 +244,10 @@ impl Validation {
         Self { rows, coefficients }
     }
 
-    /// Predicts points with shipped coefficients. Their columns determine the file format.
+    /// Predicts points with shipped coefficients. The columns determine the file format.
     ///
     /// # Errors
-    /// If the text has no known format.
+    /// The format is unknown.
     pub fn of(place: &str, text: &str) -> Result<Self, Problems> {
         if let Some(line) = points::broken(text) {
             let expected = "fields separated by commas, as many as the heading has";
@@ -296,7 +292,7 @@ impl Validation {
         Some(Self { rows: read(text), coefficients: Vec::new() })
     }
 
-    /// Returns the errors of a class; `None` without predictions.
+    /// Returns the errors of a class, if predicted.
     #[must_use]
     pub fn statistics(&self, class: Class) -> Option<Statistics> {
         let of_class = self.rows.iter().filter(|row| row.class == class);
@@ -306,7 +302,7 @@ impl Validation {
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
     }
 
-    /// Summarises the rows of a class.
+    /// Summarises a class.
     #[must_use]
     pub fn summary(&self, class: Class) -> ValidationSummary {
         let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
@@ -328,14 +324,14 @@ impl Validation {
         }
     }
 
-    /// Summarises the rows of each class.
+    /// Summarises each class.
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), self.summary(class))).collect() }
     }
 }
 
-/// A column that identifies a file format, and its reader.
+/// Identifying column, and reader.
 type FileForm = (&'static str, fn(&str) -> Vec<ValidationRow>);
 
 const FORMS: [FileForm; 4] = [
@@ -352,7 +348,6 @@ enum Fit {
     EachPageLeftOut,
 }
 
-/// Predicts rows of operators and collectives.
 fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points = Point::all(text);
@@ -423,7 +418,7 @@ fn training(text: &str) -> Vec<ValidationRow> {
     train::validate_rows(text).into_iter().map(trained).collect()
 }
 
-/// Predicts shipped training rows without their pages, and fits all rows.
+/// Predicts without each page, and fits all rows.
 fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     let CrossValidation { rows, fitted, without } = unseen(&TRAINING);
     let values: Vec<Vec<f64>> = without.values().map(|other| other.values().to_vec()).collect();
@@ -438,7 +433,7 @@ enum Run {
 }
 
 impl Run {
-    /// A note on how collectives run applies to the whole page.
+    /// Notes on collectives apply to the whole page.
     fn all(points: &[Point]) -> Vec<Result<Self, &'static str>> {
         let asks = |point: &&Point| point.text("note").contains("AIV");
         let on_cores: BTreeSet<&str> = points.iter().filter(asks).map(|point| point.text("source")).collect();
@@ -462,7 +457,7 @@ impl Run {
     }
 }
 
-/// Fits a stack to rows with measured figure and weight.
+/// Rows have a figure and a weight.
 fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
     let found = fit(&stack::PARAMETERS, |values| {
         let stack = Stack::of(values);
@@ -471,7 +466,7 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
     Stack::of(&found.values.into_iter().map(points::rounded).collect::<Vec<f64>>())
 }
 
-/// Predicts rows of an inference file with a stack.
+/// Predicts inference rows.
 #[must_use]
 pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     let points = Point::all(points);
@@ -479,7 +474,7 @@ pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
 }
 
-/// Predicts inference rows without their pages, and fits all rows.
+/// Predicts without each page, and fits all rows.
 fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let runs: Vec<Result<Run, &'static str>> = Run::all(&points);
@@ -532,7 +527,7 @@ fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
 /// values. `place` names the text in errors.
 ///
 /// # Errors
-/// If no row can be predicted.
+/// No row can be predicted.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
     let found: Vec<Result<MeasuredOperator, &'static str>> =
         Point::all(points).iter().map(MeasuredOperator::of).collect();

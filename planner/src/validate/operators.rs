@@ -1,7 +1,6 @@
 //! Rows of single operators and collectives.
 //!
-//! A [`Point`] from `operators_measured.csv` becomes a [`MeasuredOperator`]. Coefficients then give its
-//! microseconds. Sources have no influence.
+//! A [`Point`] from `operators_measured.csv` becomes a [`MeasuredOperator`].
 
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::profile::Coefficients;
@@ -33,7 +32,6 @@ pub(crate) struct MeasuredOperator {
     pub(super) measured_us: f64,
     /// Weight relative to a published row that is alone on its page.
     pub(super) weight: f64,
-    /// Conversion between figure and microseconds.
     unit: FigureUnit,
 }
 
@@ -47,7 +45,6 @@ enum PointTiming {
     Issued,
 }
 
-/// Conversion between a row's figure and microseconds.
 #[derive(Debug, Clone, Copy)]
 enum FigureUnit {
     /// Number of microseconds per unit.
@@ -57,8 +54,8 @@ enum FigureUnit {
 }
 
 /// Microseconds that frameworks add to kernels: per layer call of fused attention with its cache
-/// writes, and at least between two Python calls. Rows determine the first only as a sum with the
-/// kernel's minimum time. The second was measured separately (`GroundUpScale`, issues 25 and 31).
+/// writes, and at least between two Python calls (measured: `GroundUpScale`, issues 25 and 31).
+/// Rows determine the first only as a sum with the kernel's minimum time.
 const ATTENTION_LAYER_US: f64 = 33.0;
 const ISSUE_US: f64 = 16.0;
 
@@ -67,12 +64,11 @@ const ISSUE_US: f64 = 16.0;
 const BENCH_WEIGHT: f64 = 25.0;
 
 impl MeasuredOperator {
-    /// Creates a sample of a benchmarked kernel, with its own page.
+    /// Each benchmarked kernel is its own page.
     pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
         Self::timed(class, (soc, Topology::atlas_a2(1)), MeasuredTask::Kernels(vec![work]), us)
     }
 
-    /// Creates a sample of a benchmarked collective.
     pub(crate) fn exchange(
         soc: Soc,
         topology: Topology,
@@ -111,7 +107,6 @@ impl MeasuredOperator {
         }
     }
 
-    /// Converts microseconds to the row's unit.
     pub(super) fn figure(&self, us: f64) -> f64 {
         match self.unit {
             FigureUnit::Times(factor) => us / factor,
@@ -145,7 +140,7 @@ impl MeasuredOperator {
     }
 }
 
-/// Guesses the class of a row that is left out; vector kernels by default.
+/// Guesses the class of a row that is left out.
 pub(super) fn class(point: &Point) -> Class {
     let operator = point.text("operator").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));
@@ -173,7 +168,7 @@ fn timing(point: &Point, operator: &str) -> PointTiming {
     }
 }
 
-/// Returns the class, the task, and the operations or bytes that a rate counts.
+/// Class, task, and the operations or bytes that a rate counts.
 fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'static str> {
     const NO_SIZES: &str = "the sizes are not given";
     let (shape, element) = (point.text("shape"), element(point.text("dtype")));
@@ -235,7 +230,7 @@ fn element(text: &str) -> Option<Element> {
     ELEMENTS.iter().find(|(name, _)| text.starts_with(name)).map(|(_, element)| *element)
 }
 
-/// Counts the weights that a benchmark rotates to avoid cache hits: `six weights rotated`.
+/// Weights that a benchmark rotates to avoid cache hits: `six weights rotated`.
 fn copies(note: &str) -> f64 {
     const NUMBERS: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
     let Some((before, _)) = note.split_once(" weights rotated") else { return 1.0 };
@@ -258,7 +253,7 @@ fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<LaunchOperand>
     ]
 }
 
-/// Parses the size names of attention rows.
+/// Size names of attention rows.
 fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, element: Element) -> Option<Work> {
     let first =
         |names: &[&str]| names.iter().find_map(|name| sizes.get(name).copied()).filter(|size| *size > 0);
@@ -289,8 +284,8 @@ struct ExpertLayer {
     local: usize,
 }
 
-/// Returns the kernels after sorting the rows: both products and the gate, quantisation for 8 bits,
-/// and the sum over each token's experts. Rows of other cards' experts are zeroed first.
+/// The kernels after sorting the rows: both products and the gate, quantisation for 8 bits, and the
+/// sum over each token's experts. Rows of other cards' experts are zeroed first.
 fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
     let &ExpertLayer { tokens, hidden, inter, all, chosen, local } = sizes;
     let every = tokens * chosen;
@@ -328,7 +323,6 @@ fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
     works
 }
 
-/// Returns the aclnn name of a vector kernel.
 fn vector_operator(operator: &str) -> Option<&'static str> {
     const OPERATORS: [(&str, &str); 10] = [
         ("swiglu", "aclnnSwiGlu"),
@@ -345,7 +339,7 @@ fn vector_operator(operator: &str) -> Option<&'static str> {
     OPERATORS.iter().find(|(word, _)| operator.contains(word)).map(|(_, aclnn)| *aclnn)
 }
 
-/// `narrow` is the element written by a quantisation, `I8` by default.
+/// A quantisation writes `narrow`, `I8` by default.
 fn vector(operator: &'static str, element: Element, narrow: Option<Element>, dims: &[usize]) -> Work {
     let (last, outer) = dims.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let halved: Vec<usize> = outer.iter().copied().chain([(last / 2).max(1)]).collect();
@@ -376,7 +370,7 @@ fn exchange(operator: &str) -> Option<Exchange> {
     EXCHANGES.iter().find(|(word, _)| operator.contains(word)).map(|(_, exchange)| *exchange)
 }
 
-/// Returns total bytes and cards. The unspecified maximum size of a benchmark is 1 GiB.
+/// Total bytes and cards. The unspecified maximum size of a benchmark is 1 GiB.
 fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
     const GIB: f64 = 1_073_741_824.0;
     let shape = point.text("shape");

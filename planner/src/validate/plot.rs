@@ -1,8 +1,7 @@
 //! Plots predicted against measured values as SVG, with one panel per class.
 //!
-//! A title has the median and 90th percentile of the errors. Both axes are logarithmic, with the
-//! same range, in the unit of each row. The line marks equality and the band ±25 %. Points are
-//! strokes without length, to keep files small.
+//! Both axes are logarithmic, with the same range, in the unit of each row. The band is ±25 %.
+//! Points are strokes without length, to keep files small.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
-//! Rows of serving stacks in steady state: output token time, throughput and latency.
+//! Rows of serving stacks in steady state.
 //!
-//! B sequences decode together, and each finished sequence is replaced. One prefill of all B
+//! B sequences decode together, and each finished sequence is replaced, so one prefill of all B
 //! prompts falls into the output time of a sequence. A token takes a decode step at the mean
 //! context plus B / output prompts.
 
@@ -22,7 +22,6 @@ pub(super) struct Serving {
     figure: ServingFigure,
 }
 
-/// Quantity that a row measures.
 #[derive(Clone, Copy)]
 enum ServingFigure {
     /// Milliseconds per token at a context.

@@ -1,36 +1,36 @@
 //! Host time of the software stacks that ran the measured points.
 //!
-//! Operators and collectives of a step run in sequence on a card. This project's own executor is
-//! not modelled here; its host times are in the profile.
+//! Operators and collectives of a step run in sequence. This project's host times are in the
+//! profile.
 
 use ascend_tp_machine::fit::FitParameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
 
-/// A stack's way to launch work on a card.
+/// How a stack launches work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StackLaunching {
-    /// Each operator launched from Python.
+    /// Each operator, from Python.
     Eager,
-    /// Captured graphs between attentions, launched from Python: the default of vLLM.
+    /// Captured graphs between attentions, launched from Python (vLLM's default).
     Pieces,
-    /// One captured graph per pass, launched from Python.
+    /// One captured graph per pass, from Python.
     Captured,
-    /// Launches from C++, ahead of the card.
+    /// From C++, ahead of the card.
     Native,
 }
 
 /// Executor of collectives (`HCCL_OP_EXPANSION_MODE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expansion {
-    /// Vector cores read each other's memory for small sizes: Atlas A3, or on request.
+    /// Vector cores read each other's memory: Atlas A3, or on request.
     Cores,
-    /// The host prepares copies and signals for the card's scheduler: default of Atlas A2.
+    /// The host prepares copies and signals: default of Atlas A2.
     Host,
 }
 
-/// Words in notes that identify the launching; pieces by default.
+/// Words in notes; pieces by default.
 const WORDS: [(&str, StackLaunching); 6] = [
     ("eager", StackLaunching::Eager),
     ("mode=graph", StackLaunching::Captured),
@@ -41,8 +41,8 @@ const WORDS: [(&str, StackLaunching); 6] = [
 ];
 
 impl Expansion {
-    /// Returns the mode on an Atlas A2. Nightly runs request cores in their files, and `MindIE` has
-    /// its own collectives.
+    /// On an Atlas A2, nightly runs request cores in their files, and `MindIE` has its own
+    /// collectives.
     pub(super) fn of(note: &str, page_asks: bool) -> Self {
         if page_asks || ["MindIE", "mode=graph"].iter().any(|words| note.contains(words)) {
             Self::Cores
@@ -58,12 +58,12 @@ impl StackLaunching {
     }
 }
 
-/// Fitted host times of serving stacks, in microseconds. This project's times are in the profile.
+/// Fitted host times of serving stacks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stack {
-    /// Python pass: prepare inputs, replay, sample and read back.
+    /// Python pass: prepare, replay, sample, read back.
     pub pass_us: f64,
-    /// Additional pass time for processes of several cards, including the slowest.
+    /// Additional pass time for several processes.
     pub workers_us: f64,
     /// Pass launched from C++.
     pub native_pass_us: f64,
@@ -73,23 +73,22 @@ pub struct Stack {
     pub operator_us: f64,
     /// Collective launched from Python.
     pub exchange_us: f64,
-    /// Attention launched between pieces, and the replay of a piece.
+    /// Attention between pieces, and a replay.
     pub piece_us: f64,
-    /// Prompt kernels of the delta rule, per chunk of a head on one core.
+    /// Prompt kernels of the delta rule, per chunk and head on one core.
     pub chunk_us: f64,
     /// Token kernel of the delta rule, per head on one vector core.
     pub token_us: f64,
-    /// Scheduling, block tables, sampling state and detokenising, times the square root of the
-    /// sequences.
+    /// Scheduling, block tables, sampling state and detokenising, times √sequences.
     pub batch_us: f64,
 }
 
-/// Parameters with start values from these sources:
+/// Start values:
 ///
 /// - 2 ms per step in a simulator of the vendor, and as much for several processes.
 /// - 16 us per torch operator (`GroundUpScale`, issue 31) and 110 in an eager step of a 32B model
-///   (vllm-ascend, issues 1351 and 171). The start is their geometric mean, twice that for a
-///   collective through two libraries, and twelve times that for a piece.
+///   (vllm-ascend, issues 1351 and 171): their geometric mean, twice that for a collective through
+///   two libraries, twelve times that for a piece.
 /// - Delta rule kernels that are three times as fast make a Qwen3.5 prompt 15 % faster (vllm-ascend
 ///   PR 8872), so they take a fifth, about 30 us per chunk.
 /// - Seven passes of a token over a 128 × 128 state take a core 1 us at full rate; the start is ten
@@ -108,7 +107,7 @@ pub(super) const PARAMETERS: [FitParameter; 10] = [
 ];
 
 impl Stack {
-    /// Coefficients fitted on the shipped points; `plan --validate` refits them.
+    /// Fitted on the shipped points; `plan --validate` refits.
     pub const FITTED: Self = Self {
         pass_us: 2493.0,
         workers_us: 2867.0,
@@ -167,15 +166,15 @@ impl Stack {
 /// Cards of one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassCards {
-    /// Profile of the chip.
+    /// Chip profile.
     pub profile: Profile,
-    /// Topology that connects the cards.
+    /// Card topology.
     pub topology: Topology,
-    /// Neighbouring cards of the tensor axis.
+    /// Neighbouring tensor axis cards.
     pub tensor: usize,
-    /// Cards of the expert axis, from card 0.
+    /// Expert axis cards, from card 0.
     pub expert: usize,
-    /// Executor of the collectives.
+    /// Collective executor.
     pub expansion: Expansion,
 }
 
@@ -261,17 +260,14 @@ struct StackPart {
     tasks: Vec<TaskCost>,
 }
 
-/// Consecutive tasks that the host launches before the card runs them. If the host is free at `h`
-/// and the card at `c`, the host ends at `h + host_us`. The card ends at the later of `c + card_us`
-/// and `h + late_us`.
+/// Consecutive tasks that the host launches ahead. If the host is free at `h` and the card at `c`,
+/// the host ends at `h + host_us`, and the card at the later of `c + card_us` and `h + late_us`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct IssuedWork {
-    /// Launch time on the host.
     host_us: f64,
     /// Time on a card that never waits for the host.
     card_us: f64,
-    /// Longest path from the start of the host to the end of the card, over each task that the card
-    /// may wait for.
+    /// Longest path from the start of the host to the end of the card.
     late_us: f64,
 }
 
@@ -290,7 +286,7 @@ impl IssuedWork {
         }
     }
 
-    /// Path lengths grow linearly, so the first or the last repetition has the longest wait.
+    /// Path lengths grow linearly, so the first or the last repetition waits longest.
     fn repeated(self, times: usize) -> Self {
         let Some(others) = times.checked_sub(1) else { return Self::NONE };
         let (times, others) = (times as f64, others as f64);
@@ -301,7 +297,6 @@ impl IssuedWork {
         }
     }
 
-    /// Returns the end if host and card start together.
     fn end_us(self) -> f64 {
         self.card_us.max(self.late_us)
     }
@@ -315,7 +310,7 @@ pub struct StepWork {
 }
 
 impl StepWork {
-    /// Returns the microseconds of a step, including the software around the model.
+    /// Returns the time of a step, including the software around the model.
     #[must_use]
     pub fn step_us(&self, sequences: usize, stack: &Stack, launching: StackLaunching) -> f64 {
         let pass_us = match launching {
@@ -326,7 +321,7 @@ impl StepWork {
         self.forward_us(stack, launching) + pass_us + stack.batch_us * (sequences as f64).sqrt()
     }
 
-    /// Returns the microseconds per layer, with embedding and head distributed over the layers.
+    /// Returns the time per layer, with embedding and head distributed over the layers.
     #[must_use]
     pub fn layer_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
         let is_layer = |part: &&StackPart| part.tasks.iter().any(|task| task.kind == TimedKind::Attention);
@@ -334,7 +329,7 @@ impl StepWork {
         self.forward_us(stack, launching) / layers.max(1) as f64
     }
 
-    /// Returns the microseconds of the model with its drafts.
+    /// Returns the time of the model with its drafts.
     #[must_use]
     pub fn forward_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
         let mut all = IssuedWork::NONE;
@@ -356,7 +351,6 @@ impl StepWork {
 mod tests {
     use super::*;
 
-    /// Simulates `repeats` times all tasks of (host, card, times) one by one.
     fn walked(tasks: &[(f64, f64, usize)], repeats: usize) -> f64 {
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
         for _ in 0..repeats {

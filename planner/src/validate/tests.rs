@@ -28,8 +28,7 @@ fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
     assert_eq!(rows.iter().filter(|row| row.class == Class::Steps && row.error().is_some()).count(), 11);
 }
 
-/// Nine in ten complete rows have a prediction. Exceptions are serving stacks of a single page, and
-/// vector kernels, because few of these have a model.
+/// Exceptions: serving stacks of a single page, and vector kernels, because few have a model.
 #[test]
 fn nine_in_ten_of_the_complete_rows_are_predicted() {
     let texts = [OPERATORS, MEMORY_POINTS].into_iter().chain(INFERENCE).chain(TRAINING);
@@ -164,8 +163,7 @@ fn exchanges_that_the_host_lays_out_make_a_step_slower() {
     );
 }
 
-/// A fit to rows computed from a profile must return the profile, for three shipped chips and one
-/// with changed coefficients.
+/// Fits rows computed from three shipped profiles and a changed one.
 #[test]
 fn a_profile_is_found_again_on_what_it_predicts() {
     let shipped = Profile::of(Soc::default()).coefficients;

@@ -1,13 +1,10 @@
-//! Formats a validation as text.
-
 use std::collections::BTreeMap;
 
 use super::{Class, Confidence, Statistics, UnpredictedRows, Validation, ValidationRow, ValidationSummary};
 use crate::table::{Align, Table};
 
 impl Validation {
-    /// Returns the validation as text. Tables keep within `width` characters a line; None sets no
-    /// limit.
+    /// Returns text; tables keep within `width` characters a line.
     #[must_use]
     pub fn text(&self, width: Option<usize>) -> String {
         let mut text = String::new();
@@ -28,7 +25,6 @@ impl Validation {
     }
 }
 
-/// Writes how many rows are complete and predicted, and their errors.
 fn total(validation: &Validation, class: Class) -> String {
     let ValidationSummary { rows, complete, predicted, .. } = validation.summary(class);
     if rows == 0 {
@@ -47,7 +43,7 @@ fn total(validation: &Validation, class: Class) -> String {
     text + "\n"
 }
 
-/// Writes predicted rows; for training also rows without a prediction.
+/// For training also rows without a prediction.
 fn each(validation: &Validation, class: Class) -> Table {
     let mut table = Table::new([
         ("measured", Align::Right),
@@ -76,7 +72,6 @@ fn each(validation: &Validation, class: Class) -> Table {
     table
 }
 
-/// Writes the number of unpredicted rows by reason.
 fn left_out(validation: &Validation, class: Class) -> String {
     let line = |UnpredictedRows { lacks, why, rows }| format!("  {rows} left out, {}: {why}\n", lacks.name());
     validation.summary(class).left_out.into_iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! Dense decoders: grouped-query attention and one feed-forward block per layer.
+//! Dense decoders.
 
 use ascend_tp_machine::{Element, Exchange};
 
@@ -11,7 +11,7 @@ use crate::decoder::{Decoder, FeedForward};
 use ascend_tp::placement::Residual;
 
 impl Decoder {
-    /// Returns the steps of one layer on one card.
+    /// Returns one layer on one card.
     #[must_use]
     pub fn layer(
         &self,
@@ -24,7 +24,7 @@ impl Decoder {
         steps
     }
 
-    /// Returns the attention half, from the norm to the reduced output.
+    /// Returns the attention half, with the reduction.
     #[must_use]
     pub fn attention(
         &self,
@@ -53,8 +53,8 @@ impl Decoder {
         steps
     }
 
-    /// With a context axis, keys and values pass around a ring, and each card computes an equal
-    /// share of the pairs.
+    /// With a context axis, keys and values pass around a ring; cards compute equal shares of the
+    /// pairs.
     fn attention_core(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
         let attention = AttentionLaunch {
@@ -83,7 +83,7 @@ impl Decoder {
         vec![around, shared.step()]
     }
 
-    /// Returns the feed-forward half of a layer.
+    /// Returns the feed-forward half.
     #[must_use]
     pub fn feed_forward(
         &self,
@@ -110,14 +110,14 @@ impl Decoder {
         steps
     }
 
-    /// Returns the embedding, sharded by rows over the tensor axis.
+    /// Returns the embedding, row-sharded over the tensor axis.
     #[must_use]
     pub fn embedding(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
         embedding(rows, self.vocabulary, self.hidden, split)
     }
 
-    /// Returns the last norm, the head and the gather of logits for `rows` tokens.
+    /// Returns the last norm, the head and the logit gather for `rows` tokens.
     #[must_use]
     pub fn head(&self, rows: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
         head(rows, self.vocabulary, self.hidden, split)
@@ -151,12 +151,10 @@ fn exchange(exchange: Exchange, rows: usize, width: usize) -> WorkloadStep {
     WorkloadStep::exchange(exchange, ACTIVATION.bytes((rows * width) as f64), ParallelAxis::Tensor)
 }
 
-/// Gathers all tokens before a projection.
 pub(super) fn gather(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
     (split.tensor > 1 && split.residual == Residual::Seq).then(|| exchange(Exchange::AllGather, rows, width))
 }
 
-/// Sums the partial results of a projection over the tensor axis.
 pub(super) fn reduce(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
     let kind = match split.residual {
         Residual::Replicate => Exchange::AllReduce,

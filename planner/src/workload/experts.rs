@@ -14,22 +14,22 @@ use crate::decoder::Decoder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
-    /// Number of experts per layer.
+    /// Experts per layer.
     pub count: usize,
-    /// Number of experts per token.
+    /// Experts per token.
     pub chosen: usize,
     /// Width of one expert.
     pub width: usize,
-    /// Width of the shared expert; 0 without one.
+    /// Shared expert's width, or 0.
     pub shared_width: usize,
 }
 
-/// A decoder with grouped-query attention and a mixture in every layer.
+/// Grouped-query attention with a mixture in every layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixture {
-    /// Decoder sizes, without meaning for its feed-forward blocks.
+    /// Decoder sizes; its feed-forward blocks are ignored.
     pub around: Decoder,
-    /// Experts instead of feed-forward blocks.
+    /// Replace the feed-forward blocks.
     pub experts: Experts,
 }
 
@@ -56,11 +56,10 @@ impl Mixture {
 }
 
 impl Experts {
-    /// Returns the feed-forward block of `rows` tokens of one attention group.
+    /// The feed-forward block of `rows` tokens of one attention group.
     ///
-    /// With expert parallelism, each card of the tensor axis sends its share of the tokens. All
-    /// copies do the same, so a card receives as many rows as it sends. Otherwise the width of each
-    /// expert is sharded as in a dense block.
+    /// With expert parallelism, each card of the tensor axis sends its share of the tokens and
+    /// receives as many rows. Otherwise the width of each expert is sharded as in a dense block.
     pub(super) fn block(
         &self,
         hidden: usize,

@@ -1,5 +1,5 @@
-//! Decoders with gated attention and gated delta rules, a linear attention with a fixed-size state:
-//! Qwen3.5.
+//! Decoders with gated attention and gated delta rules (a linear attention with a fixed-size
+//! state): Qwen3.5.
 
 use ascend_tp_machine::Element;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 pub enum FeedForwardBlock {
     /// Gated block of this width.
     Dense(usize),
-    /// A mixture of experts.
+    /// Mixture of experts.
     Experts(Experts),
 }
 
@@ -26,13 +26,13 @@ pub enum FeedForwardBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hybrid {
-    /// Width of the residual stream.
+    /// Residual stream width.
     pub hidden: usize,
-    /// Number of layers; every fourth has attention.
+    /// Layers; every fourth has attention.
     pub layers: usize,
-    /// Number of query heads.
+    /// Query heads.
     pub heads: usize,
-    /// Number of key and value heads.
+    /// Key and value heads.
     pub kv_heads: usize,
     /// Dims of an attention head.
     pub head_dim: usize,
@@ -42,9 +42,9 @@ pub struct Hybrid {
     pub linear_value_heads: usize,
     /// Dims of a delta rule head.
     pub linear_dim: usize,
-    /// Feed-forward block of every layer.
+    /// In every layer.
     pub block: FeedForwardBlock,
-    /// Rows of the embedding.
+    /// Vocabulary size.
     pub vocab: usize,
 }
 
@@ -54,12 +54,11 @@ const INTERVAL: usize = 4;
 /// Tokens per chunk of the delta rule (`chunk_size` of the published kernels).
 const CHUNK: usize = 64;
 
-/// Special kernels of the delta rule over a prompt: decay sums, products of keys, triangular solve,
-/// chunk states, outputs. The first operand is `[chunks of all heads, CHUNK, dim]`.
+/// Delta rule over a prompt: decay sums, products of keys, triangular solve, chunk states, outputs.
+/// The first operand is `[chunks of all heads, CHUNK, dim]`.
 pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
 
-/// Delta rule of one new token per sequence. The first operand has the states, `[sequences, heads,
-/// dim, dim]`.
+/// Delta rule of one new token per sequence. The first operand is `[sequences, heads, dim, dim]`.
 pub(crate) const DELTA_TOKEN: &str = "recurrent_gated_delta_rule";
 
 impl Hybrid {
@@ -137,7 +136,6 @@ impl Hybrid {
         steps
     }
 
-    /// Covers all chunks of all heads of a prompt.
     fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let all = tokens.batch * heads * tokens.query.div_ceil(CHUNK);
@@ -146,7 +144,7 @@ impl Hybrid {
         vec![rule.write(ACTIVATION, &rows).of(DELTA_CHUNKS)]
     }
 
-    /// Processes tokens in sequence; each reads and writes the state.
+    /// Tokens run in sequence; each reads and writes the state.
     fn recurrence(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let state = [tokens.batch, heads, dim, dim];
@@ -177,7 +175,7 @@ impl Hybrid {
     }
 
     /// Returns a forward pass with logits of all new tokens, or of each last token without a cache.
-    /// Each of `drafts` tokens then takes one layer and the head.
+    /// Each of `drafts` tokens takes one more layer and head.
     #[must_use]
     pub fn forward(
         &self,

@@ -1,7 +1,7 @@
 //! Decoders with latent attention (MLA) and mixtures of experts, such as DeepSeek-V3.
 //!
-//! Decode attends in the latent space, with small products that convert the queries and outputs of
-//! each head. Keys and values are the same rows. Prefill expands keys and values of every head.
+//! Decode attends in the latent space, where keys and values are the same rows. Prefill expands
+//! keys and values of every head.
 
 use ascend_tp_machine::{Element, Launch};
 use serde::Deserialize;
@@ -18,15 +18,15 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, Work
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentDecoder {
-    /// Width of the residual stream.
+    /// Residual stream width.
     pub hidden: usize,
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub layers: usize,
-    /// Number of leading layers with a dense block.
+    /// Leading dense layers.
     pub dense_layers: usize,
-    /// Width of the dense block.
+    /// Dense block width.
     pub intermediate: usize,
-    /// Number of attention heads.
+    /// Attention heads.
     pub heads: usize,
     /// Rank of the query projection.
     pub query_rank: usize,
@@ -38,11 +38,11 @@ pub struct LatentDecoder {
     pub rotary_dim: usize,
     /// Dims of the values per head.
     pub value_dim: usize,
-    /// Sizes of the mixture.
+    /// Mixture sizes.
     pub experts: Experts,
-    /// Rows of the embedding.
+    /// Vocabulary size.
     pub vocab: usize,
-    /// Element type of the cache and the attention products.
+    /// Element type of cache and attention products.
     pub attention: Element,
 }
 
@@ -141,7 +141,7 @@ impl LatentDecoder {
     }
 
     /// Returns a forward pass with logits of all new tokens, or of each last token without a cache.
-    /// Each of `drafts` tokens then takes one layer and the head.
+    /// Each of `drafts` tokens takes one more layer and head.
     #[must_use]
     pub fn forward(
         &self,

@@ -11,7 +11,6 @@ pub(super) const ACTIVATION: Element = Element::Bf16;
 /// aclnnFlashAttentionScore).
 pub(super) const COMPRESSED_MASK: usize = 2048;
 
-/// Operands in parameter order.
 pub(super) struct Operands(Vec<LaunchOperand>);
 
 impl Operands {
@@ -36,7 +35,7 @@ impl Operands {
         self.with(element, dims, Access::Update)
     }
 
-    /// Marks the last operand as stored with its last two dims swapped.
+    /// Swaps the last two dims of the last operand.
     pub(super) fn transposed(mut self) -> Self {
         if let Some(last) = self.0.last_mut() {
             last.layout = OperandLayout::Transposed;
@@ -59,7 +58,7 @@ pub(super) fn matmul(m: usize, k: usize, n: usize) -> WorkloadStep {
         .of("aclnnMatmul")
 }
 
-/// Quantises activations to 8 bits with one scale per token.
+/// One scale per token, 8 bits.
 pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
@@ -68,7 +67,7 @@ pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
         .of("aclnnDynamicQuant")
 }
 
-/// Includes the quantisation that the precision needs.
+/// With the quantisation of the precision.
 pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usize) -> Vec<WorkloadStep> {
     match precision {
         ProductPrecision::Bits16 => vec![matmul(m, k, n)],
@@ -85,7 +84,6 @@ pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usi
     }
 }
 
-/// Adds two streams and normalises the sum in one pass.
 pub(super) fn add_rms_norm(tokens: usize, width: usize) -> WorkloadStep {
     let dims = [tokens, width];
     Operands::new()
@@ -130,7 +128,6 @@ pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: 
 pub(super) struct AttentionLaunch {
     pub(super) batch: usize,
     pub(super) query: usize,
-    /// Number of key and value positions.
     pub(super) positions: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,

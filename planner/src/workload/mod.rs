@@ -1,12 +1,9 @@
 //! Operators and collectives of a forward pass on one card, as common serving and training stacks
 //! run them.
 //!
-//! - Input: sizes of an architecture, split, tokens and context.
-//! - Output: [`Section`]s of [`WorkloadStep`]s.
-//! - Invariants: pure arithmetic. Uneven sizes use the largest shard, which determines the time.
+//! - Invariant: uneven sizes use the largest shard, which determines the time.
 //! - Not here: times (see `ascend_tp_machine`) and this project's own programs
-//!   ([`ascend_tp::program`], [`ascend_tp::schedule`]). The lists describe other software, and
-//!   searches that cannot compile every candidate.
+//!   ([`ascend_tp::program`], [`ascend_tp::schedule`]).
 
 mod dense;
 mod experts;
@@ -42,15 +39,15 @@ pub enum ParallelAxis {
 /// One task of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkloadTask {
-    /// An operator on this card.
+    /// Operator on this card.
     Launch(Launch),
-    /// A collective with the other cards of an axis.
+    /// Collective of an axis.
     Exchange {
-        /// Kind of the collective.
+        /// Kind of collective.
         exchange: Exchange,
-        /// Bytes, as `exchange` counts them.
+        /// As `exchange` counts them.
         bytes: f64,
-        /// Axis of the participating cards.
+        /// Axis of the cards.
         axis: ParallelAxis,
     },
 }
@@ -58,9 +55,9 @@ pub enum WorkloadTask {
 /// A task and its repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadStep {
-    /// Task of the step.
+    /// Task to repeat.
     pub task: WorkloadTask,
-    /// Number of repetitions, at least 1.
+    /// Repetitions, at least 1.
     pub times: usize,
 }
 
@@ -78,21 +75,21 @@ impl WorkloadStep {
     }
 }
 
-/// Repeated steps, such as all layers of one kind.
+/// Repeated steps, such as layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Name used in tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// Number of consecutive repetitions.
+    /// Consecutive repetitions.
     pub repeats: usize,
-    /// Steps of one repetition.
+    /// One repetition.
     pub steps: Vec<WorkloadStep>,
 }
 
-/// Tokens of one pass of a model copy.
+/// One pass of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tokens {
-    /// Number of sequences in the pass.
+    /// Sequences in the pass.
     pub batch: usize,
     /// New tokens per sequence.
     pub query: usize,
@@ -101,13 +98,13 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Returns the new tokens of all sequences.
+    /// New tokens of all sequences.
     #[must_use]
     pub const fn new_tokens(&self) -> usize {
         self.batch * self.query
     }
 
-    /// Returns the positions that each sequence attends to.
+    /// Positions that each sequence attends to.
     #[must_use]
     pub const fn positions(&self) -> usize {
         self.context + self.query
@@ -121,27 +118,27 @@ pub struct ParallelSplit {
     pub tensor: usize,
     /// Cards that share each sequence.
     pub context: usize,
-    /// Number of cards that share the experts.
+    /// Cards that share the experts.
     pub expert: usize,
-    /// Placement of the residual stream.
+    /// Residual stream placement.
     pub residual: Residual,
 }
 
 impl ParallelSplit {
-    /// Creates a split with tensor parallelism only.
+    /// Tensor parallelism only.
     #[must_use]
     pub const fn tensor(tensor: usize) -> Self {
         Self { tensor, context: 1, expert: 1, residual: Residual::Replicate }
     }
 }
 
-/// Element types of weights and activations in products.
+/// Weights and activations in products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProductPrecision {
-    /// 16-bit weights and activations.
+    /// 16-bit weights, activations.
     Bits16,
     /// 8-bit weights and activations, quantised per token.
     W8A8,
-    /// 4-bit expert weights, other weights and activations in 8 bits.
+    /// 4-bit expert weights, the rest 8-bit.
     W4A8,
 }

@@ -1,6 +1,4 @@
 //! Published sizes of models with different layers (`points/architectures.json`, with sources).
-//!
-//! Only a whole name identifies a model.
 
 use std::sync::LazyLock;
 
@@ -38,8 +36,8 @@ impl Published {
         PUBLISHED.iter().find(|published| published.models.iter().any(|name| name == model))
     }
 
-    /// Returns a forward pass with `drafts` drafted tokens. With a vision tower, an image of `rows`
-    /// × `columns` pixels precedes each prompt.
+    /// Returns a forward pass with `drafts` drafted tokens. An image of `rows` × `columns` pixels
+    /// precedes each prompt.
     #[must_use]
     pub fn forward(
         &self,

@@ -9,17 +9,17 @@ use super::{Section, WorkloadStep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vision {
-    /// Number of tower layers.
+    /// Tower layers.
     pub layers: usize,
-    /// Width of the residual stream.
+    /// Residual stream width.
     pub hidden: usize,
-    /// Number of attention heads.
+    /// Attention heads.
     pub heads: usize,
     /// Width of the feed-forward block.
     pub intermediate: usize,
     /// Side of a patch in pixels.
     pub patch: usize,
-    /// Side of the patch square that becomes a token.
+    /// Side of the patch square per token.
     pub merge: usize,
 }
 
