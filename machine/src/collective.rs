@@ -1,16 +1,11 @@
 //! Cost of an exchange of bytes in a group of cards.
 //!
-//! - Input: a [`Profile`], a [`Topology`], the exchange, its bytes and the cards of the group.
-//! - Output: the duration from the arrival of the last card, the algorithm, the limiting level, and
-//!   the load of each [`Link`]. [`slow_downs`] computes from the loads how concurrent exchanges
-//!   slow each other down.
 //! - Invariants: more bytes or a slower link are never faster. An `AllReduce` is never faster than
 //!   the `ReduceScatter` of the same bytes. A larger group can be faster, because in a full mesh
 //!   each of its cards has more links.
 //!
-//! In a group of g cards, each card owns S/g of S bytes. Small parts are copied by cores that read
-//! the memory of other cards. Above a size given by the level of the links, copy engines transfer
-//! the parts; their setup takes longer.
+//! In a group of g cards, each card owns S/g of S bytes. Cores copy small parts; above a size given
+//! by the level of the links, copy engines transfer the parts, with a longer setup.
 //!
 //! | algorithm | cost |
 //! |---|---|
@@ -29,14 +24,14 @@ use crate::topology::{Fabric, Spread, Topology};
 
 /// Exchange of data in a group of cards. Sizes refer to the whole data: the result of an
 /// `AllGather`, the input of a `ReduceScatter`, the data of each card for an `AllReduce` or
-/// `Broadcast`. For `AllToAll`, `Scatter` and `Shift` the size is the data that one card sends.
+/// `Broadcast`. For `AllToAll`, `Scatter` and `Shift`: the data that one card sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exchange {
     /// Every card receives the reduction.
     AllReduce,
     /// Every card receives all parts.
     AllGather,
-    /// Every card receives its part of the reduction.
+    /// Every card receives one reduced part.
     ReduceScatter,
     /// Every card sends a distinct part to each card.
     AllToAll,
@@ -48,14 +43,14 @@ pub enum Exchange {
     Scatter,
     /// One card sends its data to another.
     SendRecv,
-    /// Every card sends all its data to one other card, each to a different one.
+    /// Every card sends all its data to a different card.
     Shift,
-    /// Synchronization of the cards without data.
+    /// Synchronization without data.
     Barrier,
 }
 
 impl Exchange {
-    /// Lists every exchange, in the order of the enum.
+    /// In enum order.
     pub const ALL: [Self; 10] = [
         Self::AllReduce,
         Self::AllGather,
@@ -69,7 +64,7 @@ impl Exchange {
         Self::Barrier,
     ];
 
-    /// Returns the name used in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,8 +81,8 @@ impl Exchange {
         }
     }
 
-    /// Returns how often every part crosses the group. For example, an `AllReduce` is a
-    /// `ReduceScatter` and an `AllGather`.
+    /// How often every part crosses the group: an `AllReduce` is a `ReduceScatter` and an
+    /// `AllGather`.
     const fn halves(self) -> f64 {
         match self {
             Self::AllReduce | Self::Broadcast | Self::Reduce => 2.0,
@@ -105,18 +100,18 @@ impl Exchange {
 /// Algorithm of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Cores read data that the other cards published.
+    /// Cores read published data.
     Direct,
-    /// Copy engines transfer the data level by level.
+    /// Copy engines, level by level.
     Staged,
-    /// Copies of a distinct part to each card.
+    /// Copies of distinct parts.
     Scatter,
-    /// One copy from card to card.
+    /// One copy between cards.
     Copy,
 }
 
 impl Algorithm {
-    /// Returns the name used in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -129,31 +124,29 @@ impl Algorithm {
 }
 
 /// Fraction of the shorter of product and exchange that a fused call hides. A product (4096 x 3072
-/// x 8192, f16) took 803 us, its `AllReduce` on 8 cards of an Atlas A2 took 1071 us, and the fused
-/// call took 1262 us (Ascend C guide, best practices of fused communication): (803 + 1071 - 1262) /
-/// 803.
+/// x 8192, f16) took 803 us, its `AllReduce` on 8 cards of an Atlas A2 1071 us, the fused call 1262
+/// us (Ascend C guide, best practices of fused communication): (803 + 1071 - 1262) / 803.
 const HIDDEN_OF_SHORTER: f64 = 0.762;
 
-/// Cost of an exchange, in microseconds.
+/// Cost of an exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectiveCost {
-    /// Duration from the arrival of the last card, without other traffic on the links.
+    /// From the arrival of the last card, without other traffic.
     pub duration_us: f64,
-    /// Part of the duration that does not depend on the bytes.
+    /// Independent of the bytes.
     pub latency_us: f64,
-    /// Part of the duration that depends on the bytes.
+    /// Dependent on the bytes.
     pub transfer_us: f64,
-    /// Algorithm of the exchange.
+    /// Chosen algorithm.
     pub algorithm: Algorithm,
-    /// Topology level that limits the duration.
+    /// Limiting topology level.
     pub level: usize,
-    /// Busy time of each of a card's links, by level.
+    /// Busy time of a card's links, by level.
     pub busy_us: Vec<f64>,
 }
 
 impl CollectiveCost {
-    /// Returns the cost of one exchange without other traffic. `cards` are card numbers of the
-    /// topology.
+    /// Returns the cost without other traffic. `cards` are card numbers of the topology.
     #[must_use]
     pub fn of(
         profile: &Profile,
@@ -165,8 +158,7 @@ impl CollectiveCost {
         Self::of_spread(profile, topology, exchange, bytes, &Spread::of(topology, cards))
     }
 
-    /// Returns the cost with copies and signals only, at any size, for cards that cannot read the
-    /// memory of other cards.
+    /// Returns the cost for cards that cannot read the memory of other cards.
     #[must_use]
     pub fn by_copies(
         profile: &Profile,
@@ -192,7 +184,7 @@ impl CollectiveCost {
         Self::of_way(way, spread)
     }
 
-    /// Returns the cost for a group with a known spread over the levels.
+    /// Returns the cost for a known spread.
     #[must_use]
     pub fn of_spread(
         profile: &Profile,
@@ -218,9 +210,8 @@ impl CollectiveCost {
         }
     }
 
-    /// Returns the cost that remains visible when one fused call computes a product in parallel
-    /// with the exchange. The fusion hides most of the shorter of the two times, but never the part
-    /// that is independent of the bytes.
+    /// Returns the cost that remains visible when a fused call computes a product in parallel. The
+    /// fusion hides most of the shorter time, but never the part that is independent of the bytes.
     #[must_use]
     pub fn beside(self, product_us: f64) -> Self {
         let hidden_us = HIDDEN_OF_SHORTER * product_us.min(self.transfer_us);
@@ -233,8 +224,8 @@ impl CollectiveCost {
         }
     }
 
-    /// Returns the links that the exchange occupies. `cards` and the topology must match the
-    /// cost. In a mesh all pairs are returned, even if only some pairs communicate.
+    /// Returns the occupied links. `cards` and the topology must match the cost. In a mesh all
+    /// pairs are returned, even if only some communicate.
     #[must_use]
     pub fn links(&self, topology: &Topology, cards: &[usize]) -> Vec<LinkLoad> {
         let mut cards = cards.to_vec();
@@ -270,45 +261,45 @@ impl CollectiveCost {
     }
 }
 
-/// A link that transfers the bytes of one exchange at a time at its full rate.
+/// A link that serves one exchange at a time at its full rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Link {
-    /// The link from one card to another in a full mesh.
+    /// Between two cards of a full mesh.
     Between {
-        /// Topology level of the link.
+        /// Topology level.
         level: usize,
-        /// Number of the sending card.
+        /// Sending card.
         from: usize,
-        /// Number of the receiving card.
+        /// Receiving card.
         to: usize,
     },
-    /// The port of a card to a switch.
+    /// A card's switch port.
     Port {
-        /// Topology level of the port.
+        /// Topology level.
         level: usize,
-        /// Number of the sending card.
+        /// Sending card.
         card: usize,
     },
-    /// A bus shared by all cards of a unit.
+    /// A bus shared by a unit.
     Bus {
-        /// Topology level of the bus.
+        /// Topology level.
         level: usize,
-        /// Number of the unit on that level.
+        /// Unit on that level.
         unit: usize,
     },
 }
 
-/// Load of a link while an exchange runs.
+/// Load during an exchange.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLoad {
-    /// The link that carries the load.
+    /// Loaded link.
     pub link: Link,
-    /// Busy time of the link as a fraction of the exchange's duration, at most 1.
+    /// Busy fraction of the exchange's duration.
     pub busy: f64,
 }
 
-/// Returns the slowdown factor of each exchange while all of them run: the total load of its
-/// busiest link, or 1 without shared links.
+/// Returns the slowdown factor of each exchange while all run: the load of its busiest link, or 1
+/// without shared links.
 #[must_use]
 pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {
     let mut wanted: BTreeMap<Link, f64> = BTreeMap::new();
@@ -359,7 +350,7 @@ impl CostContext<'_> {
             return direct;
         }
         let mut staged = self.staged(exchange, bytes);
-        // The two algorithms are fitted separately; this keeps the cost monotone in the bytes.
+        // The separate fits must stay monotone in the bytes.
         staged.transfer_us += (direct.total_us() - staged.total_us()).max(0.0);
         staged
     }
@@ -368,8 +359,7 @@ impl CostContext<'_> {
         self.spread.levels().map(|level| self.topology.levels[level].latency_us).fold(0.0, f64::max)
     }
 
-    /// Returns, by level, the time in microseconds for a card to send data that every card receives
-    /// once, at the full rate of the links.
+    /// By level, the time for a card to send data that every card receives once, at full rate.
     fn shared_us(&self, bytes: f64) -> Vec<f64> {
         let spread = self.spread;
         let level_us = |level: usize| {
@@ -386,8 +376,8 @@ impl CostContext<'_> {
         (0..spread.parts.len()).map(level_us).collect()
     }
 
-    /// Returns the time in microseconds for a card to send `bytes` over `links` links of a level.
-    /// Links of a mesh work in parallel.
+    /// Time for a card to send `bytes` over `links` links of a level. Links of a mesh work in
+    /// parallel.
     fn link_us(&self, index: usize, bytes: f64, links: usize) -> f64 {
         let level = &self.topology.levels[index];
         let senders = self.spread.within_below(index) * self.spread.parts[index];

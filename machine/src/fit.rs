@@ -1,22 +1,18 @@
 //! Fit of coefficients to measured points.
 //!
-//! The input is a list of bounded parameters and a function from their values to predictions. The
-//! output is the values with the smallest loss. The fit is deterministic, and every value is within
-//! its bounds.
-//!
-//! The search uses the Nelder-Mead simplex on the logarithms, restarted from its result until the
-//! result no longer improves.
+//! The fit is deterministic, and every value is within its bounds. The search is Nelder-Mead on the
+//! logarithms, restarted until the result no longer improves.
 
 /// A parameter to fit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FitParameter {
-    /// Name in the table of coefficients.
+    /// Name in the coefficient table.
     pub name: &'static str,
-    /// Start value of the search.
+    /// Start value.
     pub start: f64,
-    /// Smallest plausible value; above 0.
+    /// Smallest plausible value; positive.
     pub low: f64,
-    /// Largest plausible value of the parameter.
+    /// Largest plausible value.
     pub high: f64,
 }
 
@@ -25,27 +21,26 @@ pub struct FitParameter {
 pub struct Fit {
     /// One value per parameter.
     pub values: Vec<f64>,
-    /// Mean loss of the points.
+    /// Mean loss.
     pub loss: f64,
 }
 
-/// Error, as a logarithm, from which a point loses influence. A wrong measurement must not distort
-/// other points.
+/// Error, as a logarithm, from which a point loses influence.
 const OUTLIER: f64 = 0.25;
 
-/// Maximum number of steps of one simplex.
+/// Steps of one simplex.
 const STEPS: usize = 400;
 
-/// Maximum number of restarts.
+/// Restarts.
 const ROUNDS: usize = 8;
 
-/// Typical errors, as logarithms, of a measured row and of an unfitted coefficient. Together they
-/// give the weight of a start value relative to a row.
+/// Typical errors, as logarithms, of a measured row and of an unfitted coefficient: they weight a
+/// start value relative to a row.
 const ROW: f64 = 0.1;
 const START: f64 = 0.5;
 
-/// Returns the mean loss of weighted ratios of predicted to measured values. The loss of a point is
-/// the squared logarithm, which levels off for outliers.
+/// Returns the mean loss of weighted ratios of predicted to measured values: the squared logarithm,
+/// which levels off for outliers.
 #[must_use]
 pub fn loss(ratios: &[(f64, f64)]) -> f64 {
     let one = |(ratio, weight): &(f64, f64)| {
@@ -60,15 +55,14 @@ fn weight(ratios: &[(f64, f64)]) -> f64 {
     if weight > 0.0 { weight } else { 1.0 }
 }
 
-/// Returns the values with the smallest [`loss`] of the `ratios` they produce; a ratio is predicted
-/// over measured, with a weight. A parameter that the points barely determine stays near its start
-/// value.
+/// Returns the values with the smallest [`loss`]. A ratio is predicted over measured, with a
+/// weight. A parameter that the points barely determine stays near its start value.
 #[must_use]
 pub fn fit(parameters: &[FitParameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
     let values = |point: &[f64]| -> Vec<f64> {
         point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
     };
-    // The loss rises outside the bounds, so the simplex returns.
+    // Outside the bounds, the loss pushes the simplex back.
     let height = |point: &[f64]| {
         let outside: f64 = point
             .iter()
@@ -96,9 +90,8 @@ pub fn fit(parameters: &[FitParameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64
     Fit { loss: loss(&ratios(&values)), values }
 }
 
-/// Fits like [`fit`], starting at `begin`, for slow and smooth predictions. Each iteration
-/// linearizes the logarithms of the ratios in the logarithms of the values, until the values no
-/// longer change.
+/// Fits like [`fit`] from `begin`, for slow and smooth predictions. Each iteration linearizes the
+/// ratios and values in their logarithms.
 #[must_use]
 pub fn fit_smooth(
     parameters: &[FitParameter],
@@ -136,7 +129,7 @@ pub fn fit_smooth(
     Fit { loss: loss(&ratios(&at)), values: at }
 }
 
-/// Runs the Nelder-Mead method from `start` and returns the lowest point and its height.
+/// Returns the lowest point and its height (Nelder-Mead).
 fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
     let at = |point: Vec<f64>| -> (Vec<f64>, f64) {
         let height = height(&point);
@@ -191,7 +184,6 @@ mod tests {
         FitParameter { name: "fixed", start: 1.0, low: 0.1, high: 10.0 },
     ];
 
-    /// Returns the ratios of `fixed + work / rate` to the result for the true values.
     fn ratios(values: &[f64]) -> Vec<(f64, f64)> {
         let time = |rate: f64, fixed: f64, work: f64| fixed + work / rate;
         let ratio = |w: &f64| (time(values[0], values[1], *w) / time(3.0, 2.0, *w), 1000.0);

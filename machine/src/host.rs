@@ -1,30 +1,30 @@
-//! Cost of C ABI calls on the calling thread, by kind of call.
+//! Cost of C ABI calls on the calling thread.
 
 use crate::profile::Profile;
 
-/// Kind of call; calls of one kind cost the same.
+/// Calls of one kind cost the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HostCall {
-    /// First phase of an operator.
+    /// Operator, first phase.
     Plan,
-    /// Second phase of an operator, or a kernel launch.
+    /// Operator's second phase, or a kernel launch.
     Launch,
-    /// An HCCL call that enqueues a collective.
+    /// Enqueued collective.
     Collective,
-    /// A record of an event, or a wait for one.
+    /// Event record or wait.
     Event,
-    /// A copy that blocks the thread.
+    /// Blocking copy.
     Copy,
-    /// The replay of a captured graph.
+    /// Graph replay.
     Replay,
-    /// A call made only by tools such as profilers, without cost.
+    /// Profiler calls, without cost.
     Free,
-    /// A call of any other kind.
+    /// Any other call.
     Other,
 }
 
 impl HostCall {
-    /// Returns the kind of a C function.
+    /// Classifies a C function.
     #[must_use]
     pub fn of(function: &str) -> Self {
         const COLLECTIVES: [&str; 12] = [
@@ -60,7 +60,7 @@ impl HostCall {
 }
 
 impl Profile {
-    /// Returns the time of the calling thread in microseconds; `bytes` is the size of a copy.
+    /// Returns the time of the calling thread; `bytes` is the size of a copy.
     #[must_use]
     pub fn host_us(&self, call: HostCall, bytes: f64) -> f64 {
         let host = &self.coefficients.host;

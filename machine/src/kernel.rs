@@ -1,15 +1,12 @@
 //! Kernels in `kernels/` as operator calls.
 //!
-//! The input is the name of an entry function and its integer arguments in order. The output is a
-//! [`Launch`] with tensors in the order of the entry's parameters. The cost of unlisted kernels is
-//! unknown until they run.
+//! The cost of unlisted kernels is unknown until they run.
 
 use crate::launch::{Access, Element, Launch, LaunchOperand};
 
-/// Derives the tensors of a kernel from its element type and its integers.
 type OperandsOf = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
-/// Tensors of each kernel, by the name of the entry function without the type.
+/// By entry function without the type.
 const KERNELS: [(&str, OperandsOf); 9] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
@@ -29,7 +26,8 @@ const ELEMENTS: [(&str, Element); 4] = [
     ("_int32", Element::I32),
 ];
 
-/// Returns the launch of an entry function, or `None` for an unknown function.
+/// Returns the launch of an entry function with its integer arguments, or `None` for an unknown
+/// function.
 #[must_use]
 pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
     let (kernel, element) =
@@ -38,8 +36,8 @@ pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
     Some(Launch { operator, operands: tensors(element, numbers)? })
 }
 
-/// Returns `None` if the number of elements overflows, because an unrelated kernel may have one of
-/// these names.
+/// `None` if the number of elements overflows, because an unrelated kernel may have one of these
+/// names.
 fn tensor(element: Element, dims: &[u64], access: Access) -> Option<LaunchOperand> {
     dims.iter().try_fold(1_u64, |all, size| all.checked_mul(*size))?;
     Some(LaunchOperand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access))
@@ -57,8 +55,7 @@ fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> 
 
 /// The records are too small to count.
 fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
-    // The scale may precede these numbers, because a launch does not mark the integers among its
-    // values.
+    // The scale may precede these numbers; a launch does not mark integers.
     let &[.., rewrites, elems] = numbers else { return None };
     Some(vec![tensor(element, &[elems], if rewrites == 0 { Access::Read } else { Access::Update })?])
 }
@@ -68,7 +65,7 @@ fn ordered_sum(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> 
     Some(vec![tensor(element, &[chunks, elems], Access::Read)?, tensor(element, &[elems], Access::Write)?])
 }
 
-/// Labels and records have one entry per row, which is too small to count.
+/// Labels and records are too small to count.
 fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[rows, vocabulary, ..] = numbers else { return None };
     Some(vec![tensor(element, &[rows, vocabulary], Access::Read)?])
@@ -82,10 +79,10 @@ fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOp
 /// Rows of a record of `kernels/sign_compress.cpp`. Their scales form a block of 32 bytes.
 pub const SIGN_ROWS: usize = 8;
 
-/// Elements per row of such a record.
+/// Elements per row of a record.
 pub const SIGN_ROW: usize = 1024;
 
-/// Size of a record: one bit per element and one scale per row.
+/// One bit per element and one scale per row.
 const RECORD_BYTES: u64 = (SIGN_ROWS * (SIGN_ROW / 8 + size_of::<f32>())) as u64;
 
 fn said(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {

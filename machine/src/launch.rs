@@ -1,24 +1,23 @@
-//! Operator calls as any caller of the C ABI can describe them: the name, and the element types and
-//! sizes of the tensors.
+//! Operator calls as any caller of the C ABI can describe them.
 
-/// Element type of a tensor.
+/// Element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Element {
-    /// 64-bit float, or complex number of two 32-bit floats.
+    /// 64-bit float, or two 32-bit floats.
     F64,
-    /// 32-bit float: 8 bits exponent, 23 bits fraction.
+    /// 32-bit float.
     F32,
     /// 16-bit float: 5 bits exponent, 10 bits fraction.
     F16,
     /// 16-bit float with the exponent of a 32-bit float.
     Bf16,
-    /// 64-bit integer, signed or unsigned.
+    /// 64-bit integer.
     I64,
-    /// 32-bit integer, signed or unsigned.
+    /// 32-bit integer.
     I32,
-    /// 16-bit integer, signed or unsigned.
+    /// 16-bit integer.
     I16,
     /// 8-bit integer or boolean.
     I8,
@@ -27,7 +26,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns the size of `count` elements in bytes.
+    /// Returns the bytes of `count` elements.
     #[must_use]
     pub const fn bytes(self, count: f64) -> f64 {
         match self {
@@ -40,30 +39,30 @@ impl Element {
     }
 }
 
-/// Access of a call to a tensor.
+/// Access to a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// The operator only reads the tensor.
+    /// Only read.
     Read,
-    /// The operator only writes the tensor.
+    /// Only written.
     Write,
-    /// The operator reads and writes the tensor in place.
+    /// Updated in place.
     Update,
 }
 
 /// One tensor of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchOperand {
-    /// Type of the elements.
+    /// Element type.
     pub element: Element,
-    /// Sizes of the dims, outermost first.
+    /// Outermost first.
     pub dims: Vec<usize>,
-    /// Number of distinct accessed elements. It is less than the product of `dims` if a stride is 0
-    /// or the call reads only a part.
+    /// Distinct accessed elements: fewer than the product of `dims` if a stride is 0 or the call
+    /// reads only a part.
     pub distinct: usize,
-    /// Memory layout of the elements.
+    /// Memory layout.
     pub layout: OperandLayout,
-    /// Access of the operator to the tensor.
+    /// Access to the tensor.
     pub access: Access,
 }
 
@@ -72,9 +71,9 @@ pub struct LaunchOperand {
 pub enum OperandLayout {
     /// Row-major without gaps.
     Dense,
-    /// Row-major without gaps, with the last two dims swapped.
+    /// Dense with the last two dims swapped.
     Transposed,
-    /// Any layout that a kernel cannot stream through.
+    /// A kernel cannot stream through it.
     Strided,
 }
 
@@ -86,30 +85,30 @@ impl LaunchOperand {
         Self { element, distinct: dims.iter().product(), dims, layout: OperandLayout::Dense, access }
     }
 
-    /// Returns the number of elements.
+    /// Counts the elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Returns true if the tensor has no elements.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of distinct accessed bytes.
+    /// Counts the distinct accessed bytes.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.element.bytes(self.distinct as f64)
     }
 }
 
-/// One call of an operator.
+/// One operator call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Launch {
-    /// Name of the C function without `GetWorkspaceSize`, for example `aclnnMatmul`.
+    /// C function without `GetWorkspaceSize`, such as `aclnnMatmul`.
     pub operator: &'static str,
-    /// Tensors in the order of the C function's parameters, without absent ones.
+    /// In parameter order, without absent ones.
     pub operands: Vec<LaunchOperand>,
 }

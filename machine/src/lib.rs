@@ -1,19 +1,15 @@
 //! Cost model of Ascend cards and links for operators and collectives.
 //!
-//! - Input: a [`Profile`] (properties of a chip and fitted coefficients), a [`Topology`]
-//!   (connections between cards), and the [`Launch`] of an operator or an [`Exchange`] of bytes in
-//!   a group.
-//! - Output: microseconds, and the limiting resource. The emulator and the planner share this cost
-//!   model.
+//! - The emulator and the planner share this model.
 //! - Invariants: pure and deterministic; more work or a slower link is never faster.
 //! - Not here: streams, events, programs and models.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`soc`] | chips and their properties, each with its source |
+//! | [`soc`] | chips and their properties |
 //! | [`profile`] | a chip with its coefficients; TOML |
-//! | [`launch`] | an operator call as any caller of the C ABI can describe it |
-//! | [`kernel`] | tensors of this project's kernels, derived from their arguments |
+//! | [`launch`] | an operator call |
+//! | [`kernel`] | tensors of this project's kernels |
 //! | [`work`] | computation and memory traffic of a call |
 //! | [`operator`] | cost of a call on a card |
 //! | [`fit`] | coefficients from measured points |

@@ -2,7 +2,7 @@
 //!
 //! | kernel | cost in addition to a fixed time |
 //! |---|---|
-//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive before the multiplication. Cube: tiles are distributed to the cores in waves. A core's time per tile is the longer of multiplying and of loading both sides from the cache. The fastest tile shape counts |
+//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive first. Cube: waves of tiles over the cores, each the longer of multiplying and of loading from the cache. The fastest tile shape counts |
 //! | grouped products | the longer of the two: the weight of one group is loaded while another is multiplied. Rows are assigned to groups randomly, so the last tile of a group is half full on average. Few cores share the weights, so weights have a separate load rate |
 //! | attention | a time per wave of tasks, and the longest of cube, softmax, and reading keys and values |
 //! | vector | a time per started core, and the longer of its busiest core and memory. Rows are distributed whole; each row has a fixed time in addition to its operations |
@@ -10,28 +10,27 @@
 //! Weights, caches and tables are read from HBM. Activations, up to half the second-level cache,
 //! are read from the cache.
 //!
-//! Invariants: the cost is monotone in every size. No part is faster than the hardware limits.
-//! Docs: `docs/COSTS.md`.
+//! Invariants: the cost is monotone in every size. Docs: `docs/COSTS.md`.
 
 use crate::launch::Element;
 use crate::profile::Profile;
 use crate::work::{Gemm, Work, WorkKind};
 
-/// The resource that limits an operator.
+/// Limiting resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bound {
-    /// Rate of the cube units.
+    /// Cube units.
     Cube,
-    /// Rate of the vector units.
+    /// Vector units.
     Vector,
-    /// Bandwidth of HBM or of the cache.
+    /// HBM or cache bandwidth.
     Memory,
-    /// Minimum time of a kernel.
+    /// Minimum kernel time.
     Launch,
 }
 
 impl Bound {
-    /// Returns the name used in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,44 +42,44 @@ impl Bound {
     }
 }
 
-/// Units of a card that a kernel occupies.
+/// Units that a kernel occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ComputeUnit {
-    /// Cube units, and the vector units that feed them.
+    /// Cube units, with feeding vector units.
     Cube,
-    /// Vector units without the cube units.
+    /// Vector units alone.
     Vector,
-    /// Data transfer between cards.
+    /// Transfer between cards.
     Communication,
 }
 
-/// Cost of a call on the card, in microseconds.
+/// Cost on the card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OperatorCost {
-    /// Time from start to end on the card.
+    /// Start to end.
     pub duration_us: f64,
-    /// Time of the cube units alone.
+    /// Cube units alone.
     pub cube_us: f64,
-    /// Time of the vector units alone.
+    /// Vector units alone.
     pub vector_us: f64,
-    /// Time of the memory alone.
+    /// Memory alone.
     pub memory_us: f64,
-    /// Units that the call occupies.
+    /// Occupied units.
     pub engine: ComputeUnit,
     /// Resource with the longest time.
     pub bound: Bound,
 }
 
-/// Possible numbers of rows or columns of a result tile, which one core computes.
+/// Rows or columns of a result tile, which one core computes.
 const SIDES: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Elements of the largest tile: 32-bit sums in an L0C of 128 KiB (Ascend C `MatmulApi` tilings).
+/// 32-bit sums in an L0C of 128 KiB (Ascend C `MatmulApi` tilings).
 const TILE: f64 = 32_768.0;
 
-/// Rows and columns of the smallest block that the cube multiplies.
+/// Side of the smallest block that the cube multiplies.
 const BLOCK: f64 = 16.0;
 
-/// Multiplications of one cube unit per cycle at 16 bits.
+/// Per cube unit, at 16 bits.
 const MULTIPLICATIONS_PER_CYCLE: f64 = 4096.0;
 
 impl OperatorCost {
@@ -116,7 +115,7 @@ impl OperatorCost {
     }
 
     /// Returns the cost of a kernel that starts all vector cores and counts its own work: `cycles`
-    /// of its slowest core and `bytes` of global memory over all cores.
+    /// of its slowest core, and `bytes` of global memory over all cores.
     #[must_use]
     pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
         let (soc, c) = (profile.soc, &profile.coefficients);
@@ -131,7 +130,6 @@ impl OperatorCost {
     }
 }
 
-/// Returns the number of vector cores that a kernel starts.
 fn cores_of(profile: &Profile, work: &Work) -> f64 {
     work.tasks.ceil().clamp(1.0, f64::from(profile.soc.vector_cores()))
 }
@@ -169,7 +167,7 @@ fn memory_us(profile: &Profile, work: &Work) -> f64 {
     (far + from_cache / (soc.l2_bytes_per_us() * c.l2_efficiency)).max(work.bytes() / soc.l2_bytes_per_us())
 }
 
-/// Returns the cost of a multiplication relative to 16 bits, and the bytes per element.
+/// Cost of a multiplication relative to 16 bits, and bytes per element.
 const fn multiplication(element: Element) -> (f64, f64) {
     match element {
         Element::I8 => (0.5, 1.0),
@@ -181,7 +179,7 @@ const fn multiplication(element: Element) -> (f64, f64) {
     }
 }
 
-/// Returns the time of a product on all cores in microseconds, with the fastest tile shape.
+/// All cores, fastest tile shape.
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);

@@ -1,17 +1,17 @@
-//! Errors in a text, each with its place, the expected value and the value found.
+//! Errors in a text.
 
 use std::fmt;
 
-/// One error. Prints as `place: what: expected …, found …`.
+/// Prints as `place: what: expected …, found …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Place of the error: a file and a field, or a line.
+    /// A file and a field, or a line.
     pub place: String,
-    /// Description of the error.
+    /// Error description.
     pub what: String,
-    /// The value that was expected.
+    /// Expected value.
     pub expected: String,
-    /// The value that was found.
+    /// Found value.
     pub found: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// Returns `Ok` if there are no errors.
+    /// Returns `Ok` without errors.
     ///
     /// # Errors
     /// The list is not empty.

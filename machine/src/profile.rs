@@ -1,8 +1,7 @@
 //! Profiles: a chip with its fitted coefficients, as TOML with one file per chip in `profiles/`.
 //!
-//! All chips share the coefficients of `profiles/coefficients.toml`, which were fitted to
-//! measurements of several chips. A chip's own file can override coefficients, and its `origin`
-//! names the measurements.
+//! All chips share `profiles/coefficients.toml`, fitted to measurements of several chips. A chip's
+//! own file can override coefficients; its `origin` names the measurements.
 
 use std::sync::OnceLock;
 
@@ -11,94 +10,89 @@ use serde::{Deserialize, Serialize};
 use crate::problem::{Problem, Problems};
 use crate::soc::Soc;
 
-/// Fitted cost parameters of operators and calls, in addition to the properties of the chip.
-/// [`MEANINGS`] lists the unit and the plausible range of each.
+/// Fitted cost parameters of operators and calls. [`MEANINGS`] lists units and plausible ranges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// Fraction of the cube units' rate that the multiplications of a tile reach.
+    /// Reached fraction of the cube rate.
     pub cube_efficiency: f64,
-    /// Fraction of the cache bandwidth per core at which the tiles of a product are loaded.
+    /// Fraction of the cache bandwidth per core for the tiles of a product.
     pub load_efficiency: f64,
-    /// Fraction of the cache bandwidth per core for the weights of grouped products, which few
-    /// cores share.
+    /// The same for weights of grouped products, which few cores share.
     pub grouped_load_efficiency: f64,
-    /// Fraction of the vector lanes' rate that the softmax of fused attention reaches.
+    /// Fraction of the vector rate that the softmax of fused attention reaches.
     pub softmax_efficiency: f64,
-    /// Fraction of the vector lanes' rate that other operators reach.
+    /// Fraction of the vector rate that other operators reach.
     pub vector_efficiency: f64,
-    /// Fraction of the memory bandwidth for weights and activations.
+    /// Fraction of the HBM bandwidth for weights and activations.
     pub hbm_efficiency: f64,
-    /// Fraction of the memory bandwidth for keys and values of a single head, which are contiguous.
+    /// Fraction of the HBM bandwidth for contiguous keys and values (single head).
     pub keys_efficiency: f64,
-    /// Fraction of the memory bandwidth for keys and values of several heads, with interleaved
-    /// rows.
+    /// Fraction of the HBM bandwidth for keys and values of several heads (interleaved rows).
     pub strided_keys_efficiency: f64,
     /// Fraction of the cache bandwidth for activations.
     pub l2_efficiency: f64,
-    /// Fraction of the shorter of a product's cube and memory times that does not overlap with the
-    /// longer.
+    /// Fraction of the shorter of a product's cube and memory times that does not overlap.
     pub serial: f64,
-    /// Minimum time of a product, in microseconds.
+    /// Minimum time of a product.
     pub product_us: f64,
-    /// Minimum time of a grouped product, in microseconds.
+    /// Minimum time of a grouped product.
     pub grouped_us: f64,
-    /// Minimum time of fused attention, in microseconds.
+    /// Minimum time of fused attention.
     pub attention_us: f64,
-    /// Additional time of each wave of attention tasks, in microseconds.
+    /// Time per wave of attention tasks.
     pub attention_task_us: f64,
-    /// Minimum time of a kernel of the vector units, in microseconds.
+    /// Minimum time of a vector kernel.
     pub kernel_us: f64,
-    /// Additional time per started vector core, in microseconds. Cores are set up one after another
-    /// (Ascend C best practices, "Setting a Proper Number of Cores").
+    /// Time per started vector core; cores start in sequence (Ascend C best practices, "Setting a
+    /// Proper Number of Cores").
     pub core_us: f64,
-    /// Time of a vector core per row in addition to the row's operations, in microseconds.
+    /// Vector core time per row, besides operations.
     pub row_us: f64,
-    /// Coefficients of exchanges between cards.
+    /// Coefficients of exchanges.
     pub exchange: ExchangeCoefficients,
-    /// Times of the host for calls.
+    /// Host times of calls.
     pub host: HostProfile,
 }
 
-/// Fitted cost parameters of an exchange, in addition to the rates of the links.
+/// Fitted cost parameters of an exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeCoefficients {
-    /// Fixed time of an exchange copied by cores, in microseconds.
+    /// Fixed time of an exchange by cores.
     pub direct_us: f64,
-    /// Additional time per further card, in microseconds.
+    /// Time per further card.
     pub peer_us: f64,
     /// Fraction of the links' rate that cores reach.
     pub direct_efficiency: f64,
-    /// Rate at which a card copies its own part to published memory, in bytes per microsecond.
+    /// Rate at which a card copies its part to published memory.
     pub publish_bytes_per_us: f64,
-    /// Setup time of an exchange by copy engines, in microseconds.
+    /// Setup of an exchange by copy engines.
     pub staged_us: f64,
-    /// Fraction of the copy rate at which received values are added.
+    /// Fraction of the copy rate when values are added.
     pub reduce_efficiency: f64,
-    /// Fixed time of a copy from one card to another, in microseconds.
+    /// Fixed time of a copy between cards.
     pub copy_us: f64,
-    /// Fixed time of an exchange of distinct parts, in microseconds.
+    /// Fixed time of an exchange of distinct parts.
     pub scatter_us: f64,
-    /// Additional time per doubling of the group, in microseconds.
+    /// Time per doubling of the group.
     pub scatter_doubling_us: f64,
 }
 
 /// Description of a fitted coefficient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Meaning {
-    /// Path of the coefficient in a profile's text.
+    /// Path in a profile's text.
     pub name: &'static str,
-    /// Unit of the coefficient; empty for a fraction.
+    /// Unit; empty for a fraction.
     pub unit: &'static str,
-    /// Expected value before measurements: from the vendor's own models, or the middle of the
-    /// range.
+    /// Expected before measurements: from the vendor's models, or the middle of the range.
     pub usual: f64,
-    /// Smallest plausible value of the coefficient.
+    /// Smallest plausible value.
     pub low: f64,
-    /// Largest plausible value of the coefficient.
+    /// Largest plausible value.
     pub high: f64,
-    /// Kind of measurement that determines the coefficient.
+    /// Measurement that determines the coefficient.
     pub kind: &'static str,
 }
 
@@ -110,8 +104,7 @@ const fn microseconds(name: &'static str, usual: f64, low: f64, high: f64, kind:
     Meaning { name, unit: "us", usual, low, high, kind }
 }
 
-/// The fitted coefficients. The fields of [`Coefficients`] and [`ExchangeCoefficients`] explain
-/// them.
+/// Explained by the fields of [`Coefficients`] and [`ExchangeCoefficients`].
 pub const MEANINGS: [Meaning; 26] = [
     part("cube_efficiency", 0.8, 0.4, "products"),
     part("load_efficiency", 0.8, 0.2, "products"),
@@ -148,43 +141,42 @@ pub const MEANINGS: [Meaning; 26] = [
     microseconds("exchange.scatter_doubling_us", 2.0, 0.1, 10.0, "collectives"),
 ];
 
-/// Time of the calling thread in calls of the C ABI, in microseconds.
+/// Time of the calling thread in calls of the C ABI.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostProfile {
-    /// First phase of an operator: checks, tiling, workspace.
+    /// Operator's first phase: checks, tiling, workspace.
     pub plan_us: f64,
-    /// Second phase of an operator: the kernel launch.
+    /// Operator's second phase: the kernel launch.
     pub launch_us: f64,
-    /// Enqueue of a collective call.
+    /// Enqueued collective.
     pub collective_us: f64,
-    /// Record of an event, or wait for one.
+    /// Event record or wait.
     pub event_us: f64,
-    /// Copy between host and card, without the transfer time.
+    /// Copy, without the transfer time.
     pub copy_us: f64,
-    /// Copy rate in bytes per microsecond.
+    /// Copy rate.
     pub copy_bytes_per_us: f64,
-    /// Replay of a captured graph.
+    /// Graph replay.
     pub replay_us: f64,
-    /// Time for the card to start the next node of a graph.
+    /// Start of the next graph node.
     pub replay_node_us: f64,
-    /// Any other call of the ABI.
+    /// Any other call.
     pub call_us: f64,
-    /// Time until a waiting thread notices that the card is done.
+    /// Until a waiting thread notices that the card is done.
     pub wake_us: f64,
 }
 
 /// A chip with its coefficients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// The chip that the profile describes.
+    /// Described chip.
     pub soc: Soc,
-    /// Memory installed on one card, in bytes. Usually the memory of the chip; a profile can
-    /// describe a card with another size.
+    /// Memory of one card; may differ from the chip's usual size.
     pub hbm_installed_bytes: u64,
     /// Source of the coefficients.
     pub origin: String,
-    /// Fitted coefficients of the chip.
+    /// Fitted coefficients.
     pub coefficients: Coefficients,
 }
 
@@ -194,15 +186,15 @@ struct ProfileText {
     chip: String,
     hbm_gib: Option<u64>,
     origin: String,
-    /// Coefficients that differ from [`SHARED`].
+    /// Override [`SHARED`].
     #[serde(default)]
     coefficients: toml::Table,
 }
 
-/// Coefficients of all chips without their own values.
+/// Defaults of all chips.
 const SHARED: &str = include_str!("../profiles/coefficients.toml");
 
-/// Built-in profiles, in the order of [`Soc::ALL`].
+/// In the order of [`Soc::ALL`].
 const SHIPPED: [&str; 8] = [
     include_str!("../profiles/910b1.toml"),
     include_str!("../profiles/910b2.toml"),
@@ -231,7 +223,7 @@ impl Profile {
         PARSED[soc as usize].get_or_init(parse).clone()
     }
 
-    /// Parses a profile from TOML; `place` names the text in errors.
+    /// Parses TOML; `place` names the text in errors.
     ///
     /// # Errors
     /// The first TOML error, or all invalid values.
@@ -265,7 +257,7 @@ impl Profile {
         Ok(Self { soc, hbm_installed_bytes: gib * GIB, origin: text.origin, coefficients })
     }
 
-    /// Returns the profile as TOML, which [`Self::parse`] reads.
+    /// Returns TOML for [`Self::parse`].
     #[must_use]
     pub fn to_toml(&self) -> String {
         let text = ProfileText {
@@ -277,7 +269,7 @@ impl Profile {
         toml::to_string(&text).unwrap_or_else(|error| panic!("a profile is plain numbers and names: {error}"))
     }
 
-    /// Returns the memory available to programs on one card, in bytes, without the driver's share.
+    /// Returns the memory of one card without the driver's share.
     #[must_use]
     pub const fn hbm_usable_bytes(&self) -> u64 {
         self.hbm_installed_bytes - (self.soc.hbm_installed_bytes() - self.soc.hbm_usable_bytes())
@@ -285,7 +277,7 @@ impl Profile {
 }
 
 impl Coefficients {
-    /// Returns the shared coefficients, overridden by `own`.
+    /// Shared coefficients, overridden by `own`.
     fn with(place: &str, own: toml::Table) -> Result<Self, Problems> {
         let of = |place: &str, text: &str| -> Result<toml::Table, Problems> {
             toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))
@@ -374,7 +366,6 @@ impl Coefficients {
     }
 }
 
-/// Merges `over` into `under`, including nested tables.
 fn overlay(under: &mut toml::Table, over: toml::Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -1,8 +1,7 @@
-//! Properties of the Ascend chips: name, cores, rates, memory and caches. Every such number is
-//! declared here only.
+//! Properties of the Ascend chips. Every such number is declared here only.
 //!
 //! The source is `data/platform_config/Ascend910*.ini` of CANN 8.1.RC1 (`cube_core_cnt`,
-//! `cube_freq`, `memory_size`, `l2_size`) unless noted otherwise. The names of series match
+//! `cube_freq`, `memory_size`, `l2_size`) unless noted otherwise. Series names match
 //! `tensor_cast/device.py` of Ascend/msmodeling.
 
 use std::ops::RangeInclusive;
@@ -10,23 +9,21 @@ use std::ops::RangeInclusive;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Memory that the driver reserves on a card: PyTorch sees 60.9 of 64 GiB (vllm-ascend issues 1987,
-/// 6572, 4474).
+/// PyTorch sees 60.9 of 64 GiB (vllm-ascend issues 1987, 6572, 4474).
 const HBM_KEPT_BY_DRIVER_BYTES: u64 = 31 * GIB / 10;
 
-/// Multiply-adds of one cube unit per cycle at 16 bits: 16 × 16 × 16.
+/// Per cube unit and cycle at 16 bits: 16 × 16 × 16.
 const CUBE_MACS: f64 = 4096.0;
 
-/// Memory bandwidth of a 64 GiB card in bytes per microsecond: 1.6 TiB/s (`tensor_cast/device.py`;
-/// half with 32 GiB). The `ddr_rate` of `platform_config`, 32 bytes per cycle and core, is no
-/// limit. Copies exceed it by 5 % on a 910B2, weights of products by a fifth on the slowest die.
+/// A 64 GiB card has 1.6 TiB/s (`tensor_cast/device.py`; half with 32 GiB). The `ddr_rate` of
+/// `platform_config`, 32 bytes per cycle and core, is no limit: copies exceed it by 5 % on a 910B2,
+/// weights of products by a fifth on the slowest die.
 const HBM_BYTES_PER_US: f64 = 1_759_218.6;
 
-/// Cache bandwidth per core in bytes per cycle (`l2_rate`).
+/// `l2_rate`.
 const L2_BYTES_PER_CYCLE_AND_CORE: f64 = 110.0;
 
-/// Chip of a card, or one die of a 910C, which the system shows as a device. The names match
-/// `aclrtGetSocName`.
+/// Chip of a card, or one die of a 910C. The names match `aclrtGetSocName`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum Soc {
@@ -39,20 +36,19 @@ pub enum Soc {
     Ascend910B3,
     /// 20 cube cores at 1500 MHz, 32 GiB.
     Ascend910B4,
-    /// A die of a 910C: 24 cube cores at 1850 MHz, 64 GiB.
+    /// 910C die: 24 cube cores at 1850 MHz, 64 GiB.
     Ascend910_9391,
-    /// A die of a 910C: 24 cube cores at 1800 MHz, 64 GiB.
+    /// 910C die: 24 cube cores at 1800 MHz, 64 GiB.
     Ascend910_9381,
-    /// A die of a 910C: 20 cube cores at 1800 MHz, 64 GiB.
+    /// 910C die: 20 cube cores at 1800 MHz, 64 GiB.
     Ascend910_9372,
-    /// A die of a 910C: 20 cube cores at 1500 MHz, 32 GiB.
+    /// 910C die: 20 cube cores at 1500 MHz, 32 GiB.
     Ascend910_9362,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct SocRow {
     name: &'static str,
-    /// Name for the command line.
     short: &'static str,
     cube_cores: u32,
     cube_mhz: u32,
@@ -60,7 +56,7 @@ struct SocRow {
     l2_mib: u64,
 }
 
-/// Properties in the order of [`Soc::ALL`].
+/// In the order of [`Soc::ALL`].
 const ROWS: [SocRow; 8] = [
     SocRow { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
     SocRow { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
@@ -101,7 +97,7 @@ const ROWS: [SocRow; 8] = [
 ];
 
 impl Soc {
-    /// Lists every chip, in the order of the enum.
+    /// In enum order.
     pub const ALL: [Self; 8] = [
         Self::Ascend910B1,
         Self::Ascend910B2,
@@ -123,7 +119,7 @@ impl Soc {
         self.row().name
     }
 
-    /// Returns the series of servers and cards.
+    /// Returns the series name.
     #[must_use]
     pub const fn series(self) -> &'static str {
         match self {
@@ -134,9 +130,9 @@ impl Soc {
         }
     }
 
-    /// Returns true if fused operators that overlap a product with its exchange support this many
-    /// cards (`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`). An Atlas A2 supports 2, 4 and 8
-    /// cards, an Atlas A3 also 16 and 32.
+    /// Returns whether fused products and exchanges support this many cards
+    /// (`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`): 2, 4 and 8 on an Atlas A2, also 16 and
+    /// 32 on an Atlas A3.
     #[must_use]
     pub const fn fuses_exchanges_of(self, cards: usize) -> bool {
         let most = match self {
@@ -150,8 +146,7 @@ impl Soc {
     /// `mc2/*/docs`).
     pub const FUSED_ROWS: RangeInclusive<usize> = 256..=65_534;
 
-    /// Returns the number of linked cards in a server: eight for an Atlas A2, sixteen dies for an
-    /// Atlas A3.
+    /// Returns the linked cards of a server: eight for an Atlas A2, sixteen dies for an Atlas A3.
     #[must_use]
     pub const fn cards_of_a_server(self) -> usize {
         match self {
@@ -174,46 +169,44 @@ impl Soc {
             .find(|soc| name.eq_ignore_ascii_case(soc.name()) || name.eq_ignore_ascii_case(soc.short_name()))
     }
 
-    /// Returns the memory installed on one card, in bytes (`memory_size`).
+    /// Returns the memory of one card (`memory_size`).
     #[must_use]
     pub const fn hbm_installed_bytes(self) -> u64 {
         self.row().hbm_gib * GIB
     }
 
-    /// Returns the memory available to programs on one card, in bytes: a multiple of 2 MiB, without
-    /// the driver's share.
+    /// Returns the memory without the driver's share, a multiple of 2 MiB.
     #[must_use]
     pub const fn hbm_usable_bytes(self) -> u64 {
         (self.hbm_installed_bytes() - HBM_KEPT_BY_DRIVER_BYTES) >> 21 << 21
     }
 
-    /// Returns the number of AI cores; each has one cube unit (`cube_core_cnt`).
+    /// Counts the AI cores, with one cube unit each (`cube_core_cnt`).
     #[must_use]
     pub const fn cube_cores(self) -> u32 {
         self.row().cube_cores
     }
 
-    /// Returns the number of vector cores, two per cube core (Ascend C guide, separated
-    /// architecture).
+    /// Counts the vector cores, two per cube core (Ascend C guide, separated architecture).
     #[must_use]
     pub const fn vector_cores(self) -> u32 {
         2 * self.cube_cores()
     }
 
-    /// Returns the clock rate in cycles per microsecond (`cube_freq`).
+    /// Returns the clock rate (`cube_freq`).
     #[must_use]
     pub const fn cycles_per_us(self) -> f64 {
         self.row().cube_mhz as f64
     }
 
-    /// Returns the floating-point operations of all cube units per microsecond at 16 bits. The rate
-    /// is twice as high for 8-bit integers and a quarter for 32-bit floats.
+    /// Returns the operations of all cube units at 16 bits. 8-bit integers are twice as fast,
+    /// 32-bit floats a quarter.
     #[must_use]
     pub const fn cube_flops_per_us(self) -> f64 {
         self.cube_cores() as f64 * self.cycles_per_us() * CUBE_MACS * 2.0
     }
 
-    /// Returns the memory bandwidth in bytes per microsecond.
+    /// Returns the memory bandwidth.
     #[must_use]
     pub const fn hbm_bytes_per_us(self) -> f64 {
         match self {
@@ -222,33 +215,33 @@ impl Soc {
         }
     }
 
-    /// Returns the cache bandwidth per core in bytes per cycle (`l2_rate`).
+    /// Returns the cache bandwidth per core (`l2_rate`).
     #[must_use]
     pub const fn l2_bytes_per_cycle_and_core(self) -> f64 {
         L2_BYTES_PER_CYCLE_AND_CORE
     }
 
-    /// Returns the cache bandwidth of all cores in bytes per microsecond.
+    /// Returns the cache bandwidth of all cores.
     #[must_use]
     pub const fn l2_bytes_per_us(self) -> f64 {
         self.cube_cores() as f64 * self.cycles_per_us() * L2_BYTES_PER_CYCLE_AND_CORE
     }
 
-    /// Returns the operations on 32-bit lanes of all vector cores per microsecond. A vector core
-    /// processes 256 bytes per cycle (Ascend C guide). The 22 TFLOP/s of `tensor_cast/device.py`
-    /// are this rate at 16 bits with two operations per lane.
+    /// Returns the 32-bit lanes of all vector cores. A vector core processes 256 bytes per cycle
+    /// (Ascend C guide). The 22 TFLOP/s of `tensor_cast/device.py` are this rate at 16 bits with
+    /// two operations per lane.
     #[must_use]
     pub const fn vector_lanes_per_us(self) -> f64 {
         self.vector_cores() as f64 * self.cycles_per_us() * 64.0
     }
 
-    /// Returns the compiler architecture of operators (Ascend C guide, `__NPU_ARCH__`).
+    /// Returns the compiler architecture (Ascend C guide, `__NPU_ARCH__`).
     #[must_use]
     pub const fn npu_arch(self) -> u32 {
         2201
     }
 
-    /// Returns the size of the second-level cache of one card, in bytes (`l2_size`).
+    /// Returns the second-level cache size (`l2_size`).
     #[must_use]
     pub const fn l2_bytes(self) -> u64 {
         self.row().l2_mib * MIB

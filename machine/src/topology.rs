@@ -1,9 +1,8 @@
 //! Topologies: the connections between cards.
 //!
 //! A [`Topology`] is a list of levels, innermost first. Cards in one unit of a level reach each
-//! other over the links of that level. A [`Spread`] describes a group of cards over the levels. In
-//! a parsed topology, the cards of every level are a multiple of the cards of the level below, and
-//! every rate is positive.
+//! other over its links. In a parsed topology, the cards of every level are a multiple of those of
+//! the level below, and every rate is positive.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +13,10 @@ use crate::soc::Soc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fabric {
-    /// A separate link between every two cards of different parts: a group of `g` cards in a mesh
-    /// of `n` has `(g - 1) / (n - 1)` of a card's rate.
+    /// A link between every two cards of different parts: a group of `g` cards in a mesh of `n` has
+    /// `(g - 1) / (n - 1)` of a card's rate.
     FullMesh,
-    /// Every card has its full rate to any other card.
+    /// Every card has its full rate.
     Switch,
     /// The cards share one rate.
     Bus,
@@ -27,22 +26,20 @@ pub enum Fabric {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
-    /// Name of the level in tables: `hccs`, `pcie`, `roce`.
+    /// Such as `hccs`, `pcie`, `roce`.
     pub name: String,
-    /// Connection between the cards of the level.
+    /// Connection of the level.
     pub fabric: Fabric,
-    /// Number of cards in one unit, a multiple of the number on the level below.
+    /// Cards in one unit.
     pub cards: usize,
-    /// Maximum rate of a card over this level, one way, in bytes per microsecond (1000 is 1 GB/s);
-    /// for a bus, the rate of all cards together.
+    /// Maximum rate of a card, one way (1000 is 1 GB/s); for a bus, of all cards together.
     pub bytes_per_us: f64,
-    /// Latency of the first byte, in microseconds.
+    /// Latency of the first byte.
     pub latency_us: f64,
-    /// Fraction of the rate that large copies reach.
+    /// Rate fraction of large copies.
     #[serde(default = "usual_efficiency")]
     pub efficiency: f64,
-    /// Maximum part of an exchange, in bytes, that cores copy directly; 0 if they cannot read the
-    /// memory of other cards.
+    /// Largest part that cores copy directly; 0 if they cannot read the memory of other cards.
     #[serde(default = "usual_direct_bytes")]
     pub direct_bytes: f64,
 }
@@ -52,19 +49,19 @@ const fn usual_efficiency() -> f64 {
     0.7
 }
 
-/// Size that HCCL's cores copy within a server. From 2 MiB per card on, measured times belong to
-/// another algorithm (A3 dies, HCCL of CANN 8.5).
+/// Within a server. From 2 MiB per card on, measured times belong to another algorithm (A3 dies,
+/// HCCL of CANN 8.5).
 const fn usual_direct_bytes() -> f64 {
     2_097_152.0
 }
 
-/// Connections between cards as levels, innermost first. The last level spans all cards.
+/// Levels of connections. The last level spans all cards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Name used in tables and options.
+    /// Name in tables and options.
     pub name: String,
-    /// Levels of links, innermost first.
+    /// Innermost first.
     pub levels: Vec<Level>,
 }
 
@@ -78,7 +75,7 @@ const PRESETS: [(&str, &str); 4] = [
 ];
 
 impl Topology {
-    /// Names of the built-in topologies.
+    /// Built-in topologies.
     pub const PRESETS: [&str; 4] = {
         let mut names = [""; PRESETS.len()];
         let mut index = 0;
@@ -97,7 +94,7 @@ impl Topology {
         Self::parse(name, text).ok()
     }
 
-    /// Parses a topology from TOML; `place` names the text in errors.
+    /// Parses TOML; `place` names the text in errors.
     ///
     /// # Errors
     /// The first TOML error, or all invalid values.
@@ -156,7 +153,7 @@ impl Topology {
         Problems::none_or(problems)
     }
 
-    /// Returns Atlas 800 A2 servers of eight cards in a full HCCS mesh, connected by RoCE
+    /// Returns Atlas 800 A2 servers: eight cards in a full HCCS mesh, connected by RoCE
     /// (`topologies/atlas-a2.toml`).
     #[must_use]
     pub fn atlas_a2(servers: usize) -> Self {
@@ -169,53 +166,51 @@ impl Topology {
         topology
     }
 
-    /// Returns [`Topology::atlas_a2`] with enough servers for `cards` cards, at least one.
+    /// Returns [`Topology::atlas_a2`] with enough servers for `cards` cards.
     #[must_use]
     pub fn atlas_a2_of(cards: usize) -> Self {
         Self::atlas_a2(cards.div_ceil(SERVER).max(1))
     }
 
-    /// Returns the number of cards in the topology.
+    /// Counts the cards.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.levels.last().map_or(0, |level| level.cards)
     }
 
-    /// Returns the number of cards in one unit of the level below `level`.
     pub(crate) fn cards_below(&self, level: usize) -> usize {
         if level == 0 { 1 } else { self.levels[level - 1].cards }
     }
 
-    /// Returns the innermost level with both cards in one unit.
     pub(crate) fn level_between(&self, a: usize, b: usize) -> usize {
         let joins = |level: &Level| a / level.cards == b / level.cards;
         self.levels.iter().position(joins).unwrap_or(self.levels.len().saturating_sub(1))
     }
 }
 
-/// Spread of a group of cards over the levels of a topology, which determines the cost of an
-/// exchange. If units contain different numbers of the group's cards, the fullest unit counts.
+/// Spread of a group of cards over the levels. If units contain different numbers of the group's
+/// cards, the fullest unit counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spread {
-    /// Number of cards in the group.
+    /// Cards in the group.
     pub cards: usize,
-    /// Number of parts of the fullest unit that contain cards of the group, by level; 1 if the
-    /// group does not use the level.
+    /// By level, the parts of the fullest unit that contain cards of the group; 1 if the level is
+    /// unused.
     pub parts: Vec<usize>,
-    /// Maximum number of peers that a card has, by level.
+    /// By level, the most peers of a card.
     pub peers: Vec<usize>,
-    /// True if all units of a level contain the same number of the group's cards.
+    /// True if all units of a level contain equally many of the cards.
     pub is_even: bool,
 }
 
 impl Spread {
-    /// Returns the spread of `cards`, which are card numbers of the topology in any order.
+    /// Returns the spread of `cards`, numbers of the topology in any order.
     #[must_use]
     pub fn of(topology: &Topology, cards: &[usize]) -> Self {
         let mut cards = cards.to_vec();
         cards.sort_unstable();
         cards.dedup();
-        // Number of the group's cards in each part of the level below.
+        // Cards of the group in each part of the level below.
         let mut below: Vec<(usize, usize)> = cards.iter().map(|card| (*card, 1)).collect();
         let mut spread = Self { cards: cards.len(), parts: Vec::new(), peers: Vec::new(), is_even: true };
         for (index, level) in topology.levels.iter().enumerate() {
@@ -237,8 +232,8 @@ impl Spread {
         spread
     }
 
-    /// Returns the spread of a regular group: `parts[l]` parts in every unit of level `l`, each
-    /// filled like the levels below. Missing levels are unused.
+    /// Returns the spread of a regular group: `parts[l]` parts in every unit of level `l`. Missing
+    /// levels are unused.
     #[must_use]
     pub fn regular(topology: &Topology, parts: &[usize]) -> Self {
         let mut within = 1;
@@ -253,12 +248,11 @@ impl Spread {
         spread
     }
 
-    /// Returns the levels that the group uses, innermost first.
+    /// Returns the used levels, innermost first.
     pub fn levels(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         (0..self.parts.len()).filter(|level| self.peers[*level] > 0)
     }
 
-    /// Returns the number of the group's cards in a unit of the level below.
     pub(crate) fn within_below(&self, level: usize) -> usize {
         self.parts[..level].iter().product()
     }

@@ -1,115 +1,109 @@
 //! Computation and memory traffic of a call.
 //!
-//! A table defines the [`Work`] of each operator. Other operators count as one pass over their
-//! tensors with one operation per element.
+//! Unlisted operators count as one pass over their tensors with one operation per element.
 
 use crate::launch::{Access, Element, Launch, LaunchOperand, OperandLayout};
 
 /// A matrix product, `batch` times `[m, k] × [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm {
-    /// Number of products of this size.
+    /// Products of this size.
     pub batch: f64,
-    /// Rows of the result.
+    /// Result rows.
     pub m: f64,
-    /// Columns of the result.
+    /// Result columns.
     pub n: f64,
-    /// Number of summands per element of the result.
+    /// Summands per element.
     pub k: f64,
 }
 
 impl Gemm {
-    /// Returns the floating-point operations of all products.
+    /// Counts the operations of all products.
     #[must_use]
     pub fn flops(&self) -> f64 {
         2.0 * self.batch * self.m * self.n * self.k
     }
 }
 
-/// Kind of kernel; each kind has its own coefficients.
+/// Each kind has its own coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WorkKind {
-    /// One product, or several products of the same size.
+    /// Products of one size.
     Product,
-    /// Products where each row uses the weight of a randomly drawn group.
+    /// Each row uses the weight of a randomly drawn group.
     Grouped,
-    /// Products over equally large groups of the contracted dim.
+    /// Equally large groups of the contracted dim.
     GroupedSums,
-    /// Fused attention over this many key heads.
+    /// Fused attention.
     Attention {
-        /// Number of key heads. With more than one, the rows of a head are not contiguous.
+        /// With several key heads, the rows of a head are not contiguous.
         key_heads: usize,
     },
-    /// Passes of the vector cores.
+    /// Vector core passes.
     Vector,
 }
 
-/// Query rows of a head that a core processes at a time (block of the fused attention operators).
+/// Query rows of a head that a core processes at a time.
 const QUERY_BLOCK: f64 = 128.0;
 
-/// Computation and memory traffic of a call.
+/// Computation and traffic of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
-    /// Products on the cube units; attention has two.
+    /// On the cube units; attention has two.
     pub products: Vec<Gemm>,
     /// Element type of the products.
     pub element: Element,
-    /// Operations of the vector units, on 32-bit lanes.
+    /// On 32-bit lanes.
     pub vector_operations: f64,
-    /// Distinct bytes read from memory.
+    /// Distinct bytes from memory.
     pub read_bytes: f64,
-    /// Bytes written to memory.
+    /// Bytes to memory.
     pub written_bytes: f64,
-    /// Kind of kernel that does the work.
+    /// Kernel kind.
     pub kind: WorkKind,
-    /// Size of an element of the right side, which may be smaller than on the left.
+    /// Right side's element size, which may be smaller than the left's.
     pub weight_bytes: f64,
-    /// Number of tasks distributed to the cores. In attention, a task is a key head of a sequence
-    /// with a block of its queries. In a vector kernel, it is a row if rows are processed as a
-    /// whole, otherwise a piece of the tensor.
+    /// Tasks distributed to the cores: in attention, a key head of a sequence with a block of its
+    /// queries; in a vector kernel, a row if rows are processed as a whole, otherwise a piece.
     pub tasks: f64,
-    /// Bytes of activations among the read and written bytes. The neighbouring operators may share
-    /// them through the cache. The other bytes are weights, caches and tables, which always come
-    /// from memory.
+    /// Activations among the bytes, which neighbouring operators may share through the cache.
+    /// Weights, caches and tables always come from memory.
     pub passing_bytes: f64,
-    /// Bytes of weights, caches and tables that are cached nevertheless; see [`Self::repeated`].
+    /// Weights, caches and tables that are cached nevertheless; see [`Self::repeated`].
     pub cached_bytes: f64,
 }
 
-/// Accesses and computation of an operator. Operations per element refer to a 32-bit lane: 16-bit
-/// floats are computed in 32 bits, and an exponential or a division counts as about 4.
+/// Operations per element refer to a 32-bit lane: 16-bit floats are computed in 32 bits, and an
+/// exponential or a division counts as about 4.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
     /// `[.., m, k] × [.., k, n]`, starting at this tensor.
     Product(usize),
-    /// Rows distributed to experts: `[rows, k] × [experts, k, n]`.
+    /// `[rows, k] × [experts, k, n]`.
     Grouped,
-    /// Groups of a contracted dim, `[k, m]` and `[k, n]`, with products added to `[groups, m, n]`.
+    /// `[k, m]` and `[k, n]`, added to `[groups, m, n]`.
     GroupedSums,
-    /// Queries, keys, values, and optionally a mask.
+    /// Queries, keys, values, optional mask.
     Attention,
-    /// Gradient of attention: five products.
+    /// Five products.
     AttentionGrad,
-    /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels of input and output
-    /// exchanged.
+    /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels exchanged.
     Convolution,
-    /// Gradients of a convolution by input and by weight, one product each.
+    /// By input and by weight, one product each.
     ConvolutionGrad,
-    /// Reads, computes this many operations per element, writes.
+    /// Operations per element.
     Pass(f64),
-    /// Like `Pass`, but processes each row of the last dim as a whole: its sum, its maximum or its
-    /// halves.
+    /// Like `Pass`, but each row of the last dim as a whole.
     Rows(f64),
-    /// Like `Pass`, with this many passes over the data.
+    /// Like `Pass`, with this many passes.
     Passes(f64, f64),
-    /// Reads rows of a table, which is the first tensor.
+    /// The first tensor is the table.
     ReadRows,
     /// Writes rows of the first tensor.
     WriteRows,
 }
 
-/// Operators other than a pass with one operation per element. Sorts make log₂ n passes, of which
-/// about 8 leave the core.
+/// Sorts make log₂ n passes, of which about 8 leave the core.
 const CLASSES: &[(&str, Class)] = &[
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
@@ -218,18 +212,16 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnMedianDim", Class::Passes(8.0, 20.0)),
 ];
 
-/// Operations of a 32-bit lane per score between the two products of attention: scale, running
-/// maximum, difference, exponential, sum, and the cast to 16 bits.
+/// Per score: scale, running maximum, difference, exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
 
-/// Elements per piece of a tensor that is not processed by rows: 8 KiB at 32 bits.
+/// 8 KiB at 32 bits.
 const PIECE: f64 = 2048.0;
 
-/// Fraction of the cache for weights, caches and tables, in addition to activations.
+/// Cache fraction for weights, caches and tables, in addition to activations.
 const CACHE_KEPT: f64 = 0.8;
 
-/// Side of the mask that represents causal attention (`sparseMode` 2 to 4 of the attention
-/// operators).
+/// Represents causal attention (`sparseMode` 2 to 4).
 const COMPRESSED_MASK: usize = 2048;
 
 impl Work {
@@ -276,9 +268,8 @@ impl Work {
         work
     }
 
-    /// Returns the work of calls that a card executes as one call, with the same operator and
-    /// element type: attention over sequences of unequal lengths. The work of an empty list is
-    /// zero.
+    /// Returns the work of calls that a card executes as one: attention over sequences of unequal
+    /// lengths. An empty list has none.
     #[must_use]
     pub fn of_all(launches: &[Launch]) -> Self {
         launches.iter().map(Self::of).reduce(Self::with).unwrap_or_else(|| Self::pass(&[]))
@@ -295,8 +286,7 @@ impl Work {
         self
     }
 
-    /// Counts each tensor once, and a copy of each tensor with a layout that the operator cannot
-    /// read.
+    /// Counts each tensor once, plus a copy if the operator cannot read the layout.
     fn pass(operands: &[LaunchOperand]) -> Self {
         let elements = operands.iter().map(LaunchOperand::len).max().unwrap_or(0) as f64;
         let mut work = Self {
@@ -324,7 +314,6 @@ impl Work {
         work
     }
 
-    /// Marks a tensor (weight, KV cache or table) as not shared through the cache.
     fn stays(&mut self, operand: &LaunchOperand) {
         self.passing_bytes -= operand.bytes();
     }
@@ -333,8 +322,7 @@ impl Work {
         self.vector_operations = 0.0;
         let [a, b, ..] = operands.get(first..).unwrap_or(&[]) else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        // Either side of a quantised product may be stored transposed, so the sizes come from the
-        // result.
+        // Either side of a quantised product may be transposed, so the sizes come from the result.
         let ([.., x, y], [outer @ .., m, n], [b_outer @ .., _, _]) =
             (a.dims.as_slice(), out.dims.as_slice(), b.dims.as_slice())
         else {
@@ -358,9 +346,9 @@ impl Work {
         self.copy_strided(&operands[first..first + 2]);
     }
 
-    /// Adds the products of a convolution. Each element of the result sums over a window of the
-    /// channels of a group. In a transposed convolution the weight stores the input channels first,
-    /// and each element of the input contributes to a window.
+    /// Each element of the result sums over a window of the channels of a group. In a transposed
+    /// convolution, the weight stores the input channels first and each element of the input
+    /// contributes to a window.
     fn convolution(&mut self, [x, weight, out]: [&LaunchOperand; 3], products: usize) {
         self.vector_operations = 0.0;
         // The channel dim precedes the dims of the window.
@@ -374,7 +362,7 @@ impl Work {
         self.stays(weight);
     }
 
-    /// Adds a copy of each operand with a layout that the cube cannot load.
+    /// Copies operands that the cube cannot load.
     fn copy_strided(&mut self, operands: &[LaunchOperand]) {
         for operand in operands.iter().filter(|operand| operand.layout == OperandLayout::Strided) {
             let bytes = operand.element.bytes(operand.len() as f64);
@@ -398,7 +386,6 @@ impl Work {
         self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
     }
 
-    /// The groups have equal sizes.
     fn grouped_sums(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, groups, ..] = operands else { return };
@@ -410,9 +397,8 @@ impl Work {
         self.copy_strided(&operands[..2]);
     }
 
-    /// Adds attention with queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`.
-    /// The accessed elements of the keys determine how many positions are read. `times` multiplies
-    /// the two products and the softmax.
+    /// Queries `[b, s, n, d]`, keys `[b, t, h, d]`, values `[b, t, h, e]`. The accessed elements of
+    /// the keys determine the read positions. `times` multiplies the two products and the softmax.
     fn attention(&mut self, operands: &[LaunchOperand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
@@ -469,7 +455,7 @@ impl Work {
     }
 
     /// Returns the work of a call that is repeated on `copies` sets of weights, caches and tables
-    /// in turn, as in benchmarks. A cache of `bytes` holds a fraction of the sets.
+    /// in turn. A cache of `bytes` holds a fraction of the sets.
     #[must_use]
     pub fn repeated(mut self, copies: f64, bytes: f64) -> Self {
         let stays = (self.bytes() - self.passing_bytes).max(0.0);
@@ -477,23 +463,23 @@ impl Work {
         self
     }
 
-    /// Returns the operations of the cube units.
+    /// Counts the cube operations.
     #[must_use]
     pub fn flops(&self) -> f64 {
         // An empty `sum` would be -0.
         self.products.iter().map(Gemm::flops).fold(0.0, std::ops::Add::add)
     }
 
-    /// Returns the bytes read and written.
+    /// Counts the moved bytes.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
     }
 }
 
-/// Returns the fraction of cyclically used data that a cache with random replacement still holds;
-/// the data fill the cache `ratio` times. Until a line is used again, x · ratio missing lines
-/// replace others, so the line is missing with probability x = 1 - e^(-x · ratio).
+/// Fraction of cyclically used data that a cache with random replacement still holds; the data fill
+/// the cache `ratio` times. Until a line is used again, x · ratio missing lines replace others, so
+/// the line is missing with probability x = 1 - e^(-x · ratio).
 fn found(ratio: f64) -> f64 {
     const TIMES: usize = 64;
     if ratio <= 1.0 {
@@ -507,7 +493,7 @@ fn rows(operand: Option<&LaunchOperand>) -> f64 {
         as f64
 }
 
-/// Returns the expected number of `all` experts that receive at least one of `rows` rows.
+/// Expected number of `all` experts that receive at least one of `rows` rows.
 fn touched(all: f64, rows: f64) -> f64 {
     // A fraction of a row touches the same fraction of an expert.
     if rows < 1.0 { rows.min(all) } else { all * (1.0 - (1.0 - 1.0 / all.max(1.0)).powf(rows)) }
@@ -585,13 +571,11 @@ mod tests {
             let work = Work::of(&Launch { operator: "aclnnQuantMatmulV4", operands });
             assert_eq!(work.products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
             assert_eq!(work.element, Element::I8);
-            // One byte per element of both matrices, four per scale, two per element of the result.
+            // Both matrices, scales, result.
             assert_eq!((work.read_bytes, work.written_bytes), (15.0 + 35.0 + 28.0 + 12.0, 42.0));
         }
     }
 
-    /// Returns the products of a call with these dims. The first `read` tensors are read, the
-    /// others written.
     fn products(operator: &'static str, dims: &[&[usize]], read: usize) -> Vec<Gemm> {
         let access = |at| if at < read { Access::Read } else { Access::Write };
         let operand =
@@ -601,15 +585,13 @@ mod tests {
 
     #[test]
     fn a_convolution_multiplies_each_result_with_a_window() {
-        // Two images with 6 channels of 9 x 9 in 3 groups; the result has 12 channels of 7 x 7.
+        // 2 images, 6 channels of 9 x 9, 3 groups; result: 12 channels of 7 x 7.
         let (x, weight, out) = ([2, 6, 9, 9], [12, 2, 3, 3], [2, 12, 7, 7]);
         let expected = Gemm { batch: 1.0, m: 98.0, n: 12.0, k: 18.0 };
         assert_eq!(products("aclnnConvolution", &[&x, &weight, &[12], &out], 3), [expected]);
         let grads: [&[usize]; 6] = [&out, &x, &weight, &x, &weight, &[12]];
         assert_eq!(products("aclnnConvolutionBackward", &grads, 3), [expected, expected]);
         assert_eq!(products("aclnnConvolutionBackward", &grads[..4], 3), [expected]);
-        // A transposed weight stores the input channels first. Each of its elements contributes to
-        // a window of the result.
         let (x, weight, out) = ([2, 12, 7, 7], [12, 2, 3, 3], [2, 6, 9, 9]);
         assert_eq!(products("aclnnConvolution", &[&x, &weight, &out], 2), [expected]);
     }

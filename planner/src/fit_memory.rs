@@ -48,7 +48,7 @@ impl MemoryKind {
         Self::Rounding,
     ];
 
-    /// Name in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

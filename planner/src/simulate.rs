@@ -89,7 +89,7 @@ impl Breakdown {
 pub struct SimulatedRun {
     /// Run of each rank.
     pub ranks: Vec<SimulatedRank>,
-    /// Of the slowest rank.
+    /// Slowest rank's breakdown.
     pub breakdown: Breakdown,
 }
 
@@ -304,7 +304,6 @@ impl<'a> Simulator<'a> {
         self.profile.host_us(HostCall::of(function), bytes as f64)
     }
 
-    /// Like `Buffer`, first waits for all work of the card.
     fn copy(&self, host_us: f64, ends_us: Ends, bytes: u64) -> f64 {
         let noticed = self.wait(host_us, "aclrtSynchronizeDevice", ends_us.into_iter().fold(0.0, f64::max));
         noticed + self.host_us("aclrtMemcpy", bytes)

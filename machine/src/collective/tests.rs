@@ -1,5 +1,3 @@
-//! Tests of exchange costs against published figures and closed forms.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -21,7 +19,6 @@ fn cost(exchange: Exchange, bytes: f64, cards: usize) -> CollectiveCost {
     )
 }
 
-/// Returns the cost of an `AllReduce` by copy engines relative to an `AllGather` of the same bytes.
 fn reduced() -> f64 {
     1.0 + 1.0 / profile().coefficients.exchange.reduce_efficiency
 }
@@ -35,8 +32,8 @@ fn mesh_rate() -> f64 {
 
 #[test]
 fn eight_cards_reach_what_was_measured() {
-    // The measured maximum is 72 GB/s (gameofdimension/limulidae). ATB assumes 40 Gi elements of 16
-    // bits per second, 86 GB/s (hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp).
+    // Measured: 72 GB/s (gameofdimension/limulidae). ATB assumes 86 GB/s
+    // (hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp).
     let large = 1024.0 * MIB;
     let gb_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us / 1e3;
     assert!((65.0..=86.0).contains(&gb_per_s), "{gb_per_s}");
@@ -92,8 +89,7 @@ fn on_a_switch_a_card_sends_all_but_its_own_part() {
     assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
 }
 
-/// A part for one card uses one link of a mesh, like each part for all cards. A port sends the
-/// parts for all cards sequentially.
+/// A mesh part uses one link. A port sends the parts for all cards sequentially.
 #[test]
 fn a_shift_takes_one_link() {
     let cards: Vec<usize> = (0..8).collect();

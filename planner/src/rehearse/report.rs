@@ -103,9 +103,9 @@ pub struct PhaseReport {
     pub communication: f64,
     /// Eager calls per rank.
     pub calls: usize,
-    /// By decreasing total time.
+    /// Sorted by total time.
     pub operators: Vec<OperatorRow>,
-    /// By decreasing total time.
+    /// Sorted by total time.
     pub collectives: Vec<CollectiveRow>,
 }
 

@@ -182,19 +182,19 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Time to the first token.
+    /// Returns the time to the first token.
     #[must_use]
     pub const fn first_token_us(&self) -> f64 {
         self.prefill.duration_us
     }
 
-    /// Time per output token.
+    /// Returns the time per output token.
     #[must_use]
     pub const fn token_us(&self) -> f64 {
         self.decode.duration_us
     }
 
-    /// Time to the last token.
+    /// Returns the time to the last token.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.first_token_us() + (self.wanted.1 - 1) as f64 * self.token_us()

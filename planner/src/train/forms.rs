@@ -87,15 +87,15 @@ impl Gpt {
             }
     }
 
-    /// State bytes of a card's layers, 18 per parameter (KOR figure 1).
+    /// Returns the state bytes of a card's layers, 18 per parameter (KOR figure 1).
     #[must_use]
     pub fn layer_state_bytes(&self, tp: f64, pp: f64) -> f64 {
         18.0 * 12.0 * self.hidden * self.hidden * self.layers / (tp * pp)
     }
 }
 
-/// Live activations of the first stage, relative to one micro-batch in all layers (KOR section
-/// 4.2.3).
+/// Returns the live activations of the first stage, relative to one micro-batch in all layers (KOR
+/// section 4.2.3).
 #[must_use]
 pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
@@ -178,7 +178,7 @@ pub struct PublishedFigure {
     pub form: &'static str,
     /// Model or run.
     pub subject: String,
-    /// As printed.
+    /// Printed figure.
     pub published: String,
     /// In the same unit.
     pub ours: f64,

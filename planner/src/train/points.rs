@@ -30,7 +30,7 @@ pub struct PointRow {
     pub split: String,
     /// Unit of both figures.
     pub unit: String,
-    /// As published.
+    /// Published figure.
     pub measured: f64,
     /// Missing setting.
     pub gap: Option<Gap>,

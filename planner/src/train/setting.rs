@@ -18,10 +18,10 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// Both orders.
+    /// The two orders.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
-    /// Name in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,13 +91,13 @@ impl JobSplit {
         self.tp * self.cp * self.pp * self.dp
     }
 
-    /// Micro-batches per step of the busiest copies.
+    /// Returns the micro-batches of the busiest copies.
     #[must_use]
     pub const fn micro_batches(&self, global_batch: usize) -> usize {
         global_batch.div_ceil(self.dp * self.micro_batch)
     }
 
-    /// Rank distance between copies.
+    /// Returns the rank distance between copies.
     #[must_use]
     pub const fn data_stride(&self) -> usize {
         match self.order {
@@ -106,7 +106,7 @@ impl JobSplit {
         }
     }
 
-    /// Rank distance between stages.
+    /// Returns the rank distance between stages.
     #[must_use]
     pub const fn stage_stride(&self) -> usize {
         match self.order {

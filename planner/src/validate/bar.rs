@@ -36,7 +36,7 @@ pub struct ErrorBar {
 }
 
 impl ErrorBar {
-    /// Single operators use the bar of steps.
+    /// Uses the bar of steps for single operators.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
         let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);

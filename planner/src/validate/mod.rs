@@ -183,7 +183,7 @@ pub struct ValidationSummary {
     pub median: Option<f64>,
     /// Error of nine in ten predictions.
     pub p90: Option<f64>,
-    /// By reason.
+    /// Unpredicted rows by reason.
     pub left_out: Vec<UnpredictedRows>,
 }
 
@@ -200,7 +200,7 @@ pub enum MissingFrom {
 }
 
 impl MissingFrom {
-    /// Name in tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -222,10 +222,10 @@ pub struct UnpredictedRows {
     pub rows: usize,
 }
 
-/// All classes, as in JSON.
+/// Summaries by class, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// By [`Class::name`].
+    /// Keyed by [`Class::name`].
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 

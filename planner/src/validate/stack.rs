@@ -8,7 +8,7 @@ use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
 
-/// How a stack launches work.
+/// Way to launch work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StackLaunching {
     /// Each operator, from Python.

@@ -45,7 +45,7 @@ pub enum WorkloadTask {
     Exchange {
         /// Kind of collective.
         exchange: Exchange,
-        /// As `exchange` counts them.
+        /// Bytes as `exchange` counts.
         bytes: f64,
         /// Axis of the cards.
         axis: ParallelAxis,
@@ -98,7 +98,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// New tokens of all sequences.
+    /// Counts the new tokens of all sequences.
     #[must_use]
     pub const fn new_tokens(&self) -> usize {
         self.batch * self.query
@@ -125,7 +125,7 @@ pub struct ParallelSplit {
 }
 
 impl ParallelSplit {
-    /// Tensor parallelism only.
+    /// Creates a tensor-parallel split.
     #[must_use]
     pub const fn tensor(tensor: usize) -> Self {
         Self { tensor, context: 1, expert: 1, residual: Residual::Replicate }
