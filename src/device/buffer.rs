@@ -1,4 +1,4 @@
-//! Device memory and slices.
+//! Device memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::base::{Bytes, Diagnostic};
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferInner>);
 
-/// Memory, and the opening of the card whose work uses it.
+/// With the opening of the card whose work uses it.
 #[derive(Debug)]
 struct BufferInner {
     device: Arc<Device>,
@@ -34,11 +34,11 @@ struct CardAllocation {
 }
 
 impl Buffer {
-    /// Allocates `len_bytes` of device memory, aligned to at least 64 bytes.
+    /// Allocates device memory, aligned to at least 64 bytes.
     ///
     /// # Errors
-    /// Fails if `len_bytes` is 0 or memory runs out. The message then has the requested,
-    /// free and total memory.
+    /// `len_bytes` is 0 or memory runs out. The message then has the requested, free and total
+    /// memory.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
         if len_bytes == 0 {
@@ -65,7 +65,7 @@ impl Buffer {
     /// Shares the memory with another opening of the same card.
     ///
     /// # Errors
-    /// Fails if it is another card.
+    /// It is another card.
     pub fn shared_with(&self, device: &Arc<Device>) -> Result<Self> {
         let own = &self.0.device;
         if own.ordinal() != device.ordinal() || !Arc::ptr_eq(own.cann(), device.cann()) {
@@ -77,37 +77,37 @@ impl Buffer {
         Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
-    /// Returns the card of the memory.
+    /// Returns the card.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.0.memory.len_bytes
     }
 
-    /// Returns a slice of the whole buffer.
+    /// Returns the whole buffer.
     #[must_use]
     pub fn whole(&self) -> BufferSlice {
         BufferSlice { buffer: self.clone(), start: 0, len_bytes: self.len_bytes() }
     }
 
-    /// Returns a slice of the bytes `range`.
+    /// Returns a slice.
     ///
     /// # Errors
-    /// Fails if the range is out of bounds.
+    /// The range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<BufferSlice> {
         self.whole().slice(range)
     }
 
     /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to byte
-    /// `offset`. Returns after the copy.
+    /// `offset`.
     ///
     /// # Errors
-    /// Fails if the range is out of bounds, or if work of the device has failed.
+    /// The range is out of bounds, or work of the device has failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -129,11 +129,10 @@ impl Buffer {
         device.check("aclrtMemcpy", code)
     }
 
-    /// Waits for all work of the device ([`Device::synchronize`]), then copies from byte `offset`
-    /// to `bytes`.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies from byte `offset`.
     ///
     /// # Errors
-    /// Fails if the range is out of bounds, or if work of the device has failed.
+    /// The range is out of bounds, or work of the device has failed.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -173,7 +172,7 @@ impl Drop for CardAllocation {
     }
 }
 
-/// A range of bytes of a [`Buffer`], which it keeps alive.
+/// A byte range of a [`Buffer`], which it keeps alive.
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
     buffer: Buffer,
@@ -182,34 +181,34 @@ pub struct BufferSlice {
 }
 
 impl BufferSlice {
-    /// Returns the card of the memory.
+    /// Returns the card.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.buffer.device()
     }
 
-    /// Returns the buffer of the slice.
+    /// Returns the buffer.
     #[must_use]
     pub const fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// Returns the first byte within the buffer.
+    /// Returns the first byte.
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Returns the bytes `range` of this slice.
+    /// Returns a part of this slice.
     ///
     /// # Errors
-    /// Fails if the range is out of bounds.
+    /// The range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.len_bytes {
             return Err(Diagnostic::new(self.to_string(), "range out of bounds")
@@ -234,7 +233,7 @@ impl BufferSlice {
             && other.len_bytes > 0
     }
 
-    /// Returns the device address of the first byte, for reports that name addresses.
+    /// Returns the first byte's address, for reports.
     #[must_use]
     pub fn device_address(&self) -> u64 {
         self.address().addr() as u64

@@ -1,5 +1,3 @@
-//! An initialised CANN library.
-
 use std::ffi::CStr;
 use std::fmt;
 use std::path::Path;
@@ -16,18 +14,18 @@ use super::error::{CallError, Error, Result, status_name};
 /// An initialised CANN library, which gives access to the cards.
 ///
 /// The library is finalised when the last value made from it is dropped. Create one per table and
-/// share it. A second one over the same table works, but ends when the first one does.
+/// share it: a second one ends when the first one does.
 pub struct Cann {
     table: Arc<Table>,
-    /// Whether this value initialised the library, and must finalise it.
+    /// Must finalise the library that it initialised.
     finalize: bool,
 }
 
 impl Cann {
-    /// Initialises the library behind `table`. An initialised library is used unchanged.
+    /// Initialises the library behind `table`, if it is not yet initialised.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn new(table: Arc<Table>) -> Result<Arc<Self>> {
         // SAFETY: a null configuration asks for the defaults.
         let code = unsafe { (table.aclInit)(ptr::null()) };
@@ -41,15 +39,15 @@ impl Cann {
     /// Loads an installed toolkit and initialises it.
     ///
     /// # Errors
-    /// Returns [`Error::Load`] with all searched places, or an error if the library fails.
+    /// [`Error::Load`] with all searched places, or the library fails.
     pub fn load(path: Option<&Path>) -> Result<Arc<Self>> {
         Self::new(Arc::new(load(path)?))
     }
 
-    /// Returns the number of cards that this process sees.
+    /// Counts the cards that this process sees.
     ///
     /// # Errors
-    /// Fails if the library fails, for example without a driver.
+    /// The library fails, for example without a driver.
     pub fn device_count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: `count` is valid for a write.
@@ -58,7 +56,7 @@ impl Cann {
         Ok(count as usize)
     }
 
-    /// Returns the name of the chip, such as `Ascend910B3`, or `None` without a card.
+    /// Returns the chip, such as `Ascend910B3`, or `None` without a card.
     #[must_use]
     pub fn soc_name(&self) -> Option<String> {
         // SAFETY: the call takes nothing.
@@ -67,13 +65,13 @@ impl Cann {
         unsafe { text(name) }
     }
 
-    /// Returns the library's version; see [`toolkit_version`].
+    /// Returns the library's version.
     #[must_use]
     pub fn toolkit_version(&self) -> Option<String> {
         toolkit_version(&self.table)
     }
 
-    /// Returns the operators that this project uses and the library lacks, by C name.
+    /// Lists needed operators that the library lacks.
     #[must_use]
     pub fn missing_operators(&self) -> &[&'static str] {
         &self.table.missing_operators
@@ -104,8 +102,8 @@ impl fmt::Debug for Cann {
     }
 }
 
-/// Returns the version of a toolkit, such as `8.1.RC1`, or `None` if the libraries do not contain
-/// it. Needs neither driver nor card.
+/// Returns the version of a toolkit, such as `8.1.RC1`, if the libraries contain it. Needs neither
+/// driver nor card.
 #[must_use]
 pub fn toolkit_version(table: &Table) -> Option<String> {
     let mut version = aclCANNPackageVersion {
@@ -125,7 +123,7 @@ pub fn toolkit_version(table: &Table) -> Option<String> {
     (code == ACL_SUCCESS).then(|| unsafe { text(version.version.as_ptr()) })?
 }
 
-/// Returns an error of `function`, with the library's message for this thread.
+/// With the library's message for this thread.
 pub(super) fn call_error(table: &Table, function: &'static str, code: i32, device: Option<usize>) -> Error {
     let code_name = status_name(code);
     Error::Call(Box::new(CallError {
@@ -139,7 +137,7 @@ pub(super) fn call_error(table: &Table, function: &'static str, code: i32, devic
     }))
 }
 
-/// Returns and clears the library's message about this thread's last error.
+/// Returns and clears the message about this thread's last error.
 pub(super) fn recent_message(table: &Table) -> Option<String> {
     // SAFETY: the call takes nothing.
     let message = unsafe { (table.aclGetRecentErrMsg)() };
@@ -147,7 +145,7 @@ pub(super) fn recent_message(table: &Table) -> Option<String> {
     unsafe { text(message) }
 }
 
-/// Returns the text of a C string, or `None` for NULL and the empty string.
+/// `None` for NULL and the empty string.
 ///
 /// # Safety
 /// * `pointer` is null or points to a C string that lives until this returns.

@@ -20,32 +20,32 @@ use crate::base::{Bytes, Diagnostic};
 pub struct Device {
     cann: Arc<Cann>,
     ordinal: usize,
-    /// Unique in this process, to recognise the current device of a thread.
+    /// Recognises the current device of a thread.
     id: u64,
     context: Handle,
     /// First error of a teardown since the last call.
     parked: Mutex<Option<Error>>,
-    /// Error codes that calls have returned. A teardown does not report the same code again.
+    /// Error codes that calls have returned. A teardown does not report them again.
     returned: Mutex<Vec<aclError>>,
-    /// Streams created from this opening of the card. Values from different openings cannot be
-    /// combined (`same_device`), so no other streams have to be waited for.
+    /// Streams of this opening. Values from different openings cannot be combined (`same_device`),
+    /// so no other streams have to be waited for.
     streams: Mutex<Vec<Weak<Queue>>>,
-    /// Serialises calls that read aclnn's host objects, which have no locks.
+    /// Guards aclnn's host objects, which have no locks.
     planning: Mutex<()>,
     open: bool,
 }
 
-/// Memory figures of a card.
+/// Memory of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Memory that no process has allocated.
+    /// Allocated by no process.
     pub free: Bytes,
-    /// Total memory of the card.
+    /// Total memory.
     pub total: Bytes,
 }
 
 thread_local! {
-    /// Id of the device whose context is current on this thread, or 0 if unknown.
+    /// Device whose context is current on this thread, or 0 if unknown.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -55,7 +55,7 @@ impl Device {
     /// Opens card `ordinal`, counted from 0.
     ///
     /// # Errors
-    /// Fails if the card does not exist or the library cannot open it.
+    /// The card does not exist or the library cannot open it.
     pub fn open(cann: &Arc<Cann>, ordinal: usize) -> Result<Arc<Self>> {
         let count = cann.device_count()?;
         let Some(number) = i32::try_from(ordinal).ok().filter(|_| ordinal < count) else {
@@ -72,7 +72,7 @@ impl Device {
         if code != ACL_SUCCESS {
             return Err(call_error(table, "aclrtSetDevice", code, Some(ordinal)));
         }
-        // From here on, dropping the device resets the card, even if the rest fails.
+        // From here on, dropping the device resets the card.
         let mut device = Self {
             cann: Arc::clone(cann),
             ordinal,
@@ -93,22 +93,22 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Returns the number of the card, counted from 0.
+    /// Returns the card's number.
     #[must_use]
     pub const fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// Returns the CANN instance of the card.
+    /// Returns the library.
     #[must_use]
     pub const fn cann(&self) -> &Arc<Cann> {
         &self.cann
     }
 
-    /// Returns the free and total memory of the card.
+    /// Returns the free and total memory.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn memory(&self) -> Result<Memory> {
         let table = self.enter()?;
         // Cards of the 310 family have DDR; other cards have HBM.
@@ -121,8 +121,7 @@ impl Device {
         Ok(Memory { free: Bytes(free as u64), total: Bytes(total as u64) })
     }
 
-    /// Waits for all work enqueued through this opening of the card. Does not wait for other users
-    /// of the card.
+    /// Waits for all work of this opening of the card.
     ///
     /// # Errors
     /// Returns the error of that work.
@@ -131,8 +130,7 @@ impl Device {
         self.queues().iter().try_for_each(|queue| queue.synchronize())
     }
 
-    /// Waits like [`synchronize`](Self::synchronize), before a resource is freed that the work may
-    /// use.
+    /// Before a resource is freed that the work may use.
     pub(super) fn synchronize_teardown(&self) {
         for queue in self.queues() {
             queue.synchronize_teardown();
@@ -152,8 +150,8 @@ impl Device {
     /// Closes the card, and returns the first pending teardown error.
     ///
     /// # Errors
-    /// Returns that error. Also fails if values of this device are still alive; then the card is
-    /// closed when they are dropped.
+    /// That error, or values of this device are still alive; then the card is closed when they are
+    /// dropped.
     pub fn close(self: Arc<Self>) -> Result<()> {
         if let Some(error) = self.take_parked() {
             return Err(error);
@@ -169,7 +167,7 @@ impl Device {
         }
     }
 
-    /// Starts a call: returns a parked error, and makes this card's context current on the thread.
+    /// Returns a parked error, and makes this card's context current on the thread.
     pub(super) fn enter(&self) -> Result<&Table> {
         if let Some(error) = self.take_parked() {
             return Err(error);
@@ -190,8 +188,7 @@ impl Device {
         Ok(())
     }
 
-    /// Like `enter`, for a teardown: errors are parked. Returns `None` if the card cannot be
-    /// reached.
+    /// For a teardown: parks errors. `None` if the card cannot be reached.
     pub(super) fn enter_teardown(&self) -> Option<&Table> {
         match self.bind() {
             Ok(()) => Some(self.table()),
@@ -247,7 +244,7 @@ impl Device {
         }
     }
 
-    /// Like [`park`](Self::park), for waits: ignores errors that a call has already returned.
+    /// Ignores errors that a call has already returned.
     pub(super) fn park_wait(&self, function: &'static str, code: aclError) {
         if !self.returned.lock().unwrap_or_else(PoisonError::into_inner).contains(&code) {
             self.park(function, code);
@@ -292,7 +289,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Must be called when a library may have changed the current context of this thread.
+/// Required when a library may have changed the current context of this thread.
 pub(super) fn forget_current() {
     CURRENT.set(0);
 }

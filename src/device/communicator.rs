@@ -18,16 +18,16 @@ use super::stream::Stream;
 use super::tensor::hccl_dtype;
 use crate::base::{Bytes, DType, Diagnostic};
 
-/// The operation that combines elements of different ranks.
+/// Combination of elements of different ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Sum, in an order chosen by HCCL.
+    /// Order chosen by HCCL.
     Sum,
-    /// Product over the ranks.
+    /// Product over ranks.
     Prod,
-    /// Maximum over the ranks, per element.
+    /// Maximum per element.
     Max,
-    /// Minimum over the ranks, per element.
+    /// Minimum per element.
     Min,
 }
 
@@ -42,7 +42,7 @@ impl ReduceOp {
     }
 }
 
-/// One part of a slice for each rank, in elements.
+/// A slice's part for each rank, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct RankParts<'a> {
     /// Length of each part.
@@ -54,35 +54,32 @@ pub struct RankParts<'a> {
 /// One rank's end of a communicator.
 ///
 /// All ranks must call the same methods in the same order, with equal lengths, types and
-/// reductions. Methods enqueue and return. Slices hold dense elements of `dtype`. Slices of one
-/// call must not overlap, but [`enqueue_all_reduce`](Self::enqueue_all_reduce) can run in place.
+/// reductions. Methods enqueue and return. Slices hold dense elements of `dtype` and must not
+/// overlap within a call, but [`enqueue_all_reduce`](Self::enqueue_all_reduce) can run in place.
 ///
-/// A communicator can move to another thread, but threads cannot share it, so the order of calls is
-/// the program's.
+/// Threads cannot share a communicator, so the order of calls is the program's.
 pub struct Communicator {
     device: Arc<Device>,
     comm: Handle,
     rank: usize,
     world: usize,
-    /// Prevents `Sync`, like a `Cell`.
+    /// Prevents `Sync`.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
 impl Communicator {
-    /// Returns the memory that one communicator takes on each card: a receive and a send buffer.
-    /// `HCCL_BUFFSIZE` sets the size of one buffer in MB, 200 by default (CANN environment
-    /// variables).
+    /// Returns the memory of one communicator on each card: a receive and a send buffer.
+    /// `HCCL_BUFFSIZE` sets the size of one buffer in MB, 200 by default.
     #[must_use]
     pub fn buffer_bytes() -> Bytes {
         let set = std::env::var("HCCL_BUFFSIZE").ok().and_then(|text| text.trim().parse::<u64>().ok());
         Bytes(2 * (set.filter(|size| *size > 0).unwrap_or(200) << 20))
     }
 
-    /// Creates the communicators of all `devices` from one thread. The rank is the position in the
-    /// list.
+    /// Creates the communicators of all `devices` from one thread, in rank order.
     ///
     /// # Errors
-    /// Fails if the list is empty or contains a device twice.
+    /// The list is empty or contains a device twice.
     pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else {
             return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
@@ -112,7 +109,7 @@ impl Communicator {
     /// rank needs its own thread or process.
     ///
     /// # Errors
-    /// Fails if `rank` is not below `world` or a rank does not join in time.
+    /// `rank` is not below `world` or a rank does not join in time.
     pub fn join(root: &RootInfo, world: usize, rank: usize, device: &Arc<Device>) -> Result<Self> {
         if rank >= world {
             return Err(Diagnostic::new("communicator", "no such rank")
@@ -133,28 +130,28 @@ impl Communicator {
         Self { device: Arc::clone(device), comm, rank, world, _one_thread: std::marker::PhantomData }
     }
 
-    /// Returns the rank of this end.
+    /// Returns the rank.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Returns the number of ranks.
+    /// Counts the ranks.
     #[must_use]
     pub const fn world(&self) -> usize {
         self.world
     }
 
-    /// Returns the card of this rank.
+    /// Returns the card.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Returns the library's name of the communicator, which communicating operators take.
+    /// Returns the library's name, for communicating operators.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
@@ -168,7 +165,7 @@ impl Communicator {
     /// Checks for asynchronous errors, such as a lost peer.
     ///
     /// # Errors
-    /// Returns the error that occurred since the communicator was created.
+    /// The error that occurred since the communicator was created.
     pub fn check_peers(&self) -> Result<()> {
         let table = self.device.enter()?;
         let mut found = HcclResult::HCCL_SUCCESS;
@@ -181,8 +178,7 @@ impl Communicator {
     /// Writes the reduction of all ranks' `send` to every rank's `recv`.
     ///
     /// # Errors
-    /// Fails if the lengths differ or are not whole elements, or slices or stream belong
-    /// to another card.
+    /// The lengths differ or are not whole elements, or slices or stream belong to another card.
     pub fn enqueue_all_reduce(
         &self,
         send: &BufferSlice,
@@ -200,12 +196,11 @@ impl Communicator {
         })
     }
 
-    /// Writes the reduction of all ranks' `send` to `recv` of rank `root`. The other ranks' `recv`
-    /// is unchanged.
+    /// Writes the reduction of all ranks' `send` to `recv` of rank `root`, leaving the other ranks'
+    /// `recv` unchanged.
     ///
     /// # Errors
-    /// Fails if the rank does not exist, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce(
         &self,
         send: &BufferSlice,
@@ -227,7 +222,7 @@ impl Communicator {
     /// Concatenates all ranks' `send` in `recv`, in rank order.
     ///
     /// # Errors
-    /// Fails if the length of `recv` does not match, or as for
+    /// The length of `recv` does not match, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather(
         &self,
@@ -246,12 +241,12 @@ impl Communicator {
         })
     }
 
-    /// Like [`enqueue_all_gather`](Self::enqueue_all_gather), with a separate length and position
-    /// for each rank.
+    /// Like [`enqueue_all_gather`](Self::enqueue_all_gather), with a length and position for each
+    /// rank.
     ///
     /// # Errors
-    /// Fails if a part does not fit `recv`, if this rank's part differs in length from
-    /// `send`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// A part does not fit `recv`, this rank's part differs in length from `send`, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather_v(
         &self,
         send: &BufferSlice,
@@ -284,7 +279,7 @@ impl Communicator {
     /// same length.
     ///
     /// # Errors
-    /// Fails if `send` does not have the length of one `recv` per rank, or as for
+    /// `send` does not have the length of one `recv` per rank, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter(
         &self,
@@ -304,12 +299,12 @@ impl Communicator {
         })
     }
 
-    /// Like [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter), with a separate length and
-    /// position for each rank.
+    /// Like [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter), with a length and position
+    /// for each rank.
     ///
     /// # Errors
-    /// Fails if a part does not fit `send`, if this rank's part differs in length from
-    /// `recv`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// A part does not fit `send`, this rank's part differs in length from `recv`, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter_v(
         &self,
         send: &BufferSlice,
@@ -343,8 +338,7 @@ impl Communicator {
     /// Copies the `slice` of rank `root` to every rank's `slice`.
     ///
     /// # Errors
-    /// Fails if the rank does not exist, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_broadcast(
         &self,
         slice: &BufferSlice,
@@ -364,7 +358,7 @@ impl Communicator {
     /// have the same length.
     ///
     /// # Errors
-    /// Fails if the slices differ in length or do not divide into parts, or as for
+    /// The slices differ in length or do not divide into parts, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all(
         &self,
@@ -388,8 +382,7 @@ impl Communicator {
     /// part.
     ///
     /// # Errors
-    /// Fails if a part does not fit its slice, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// A part does not fit its slice, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all_v(
         &self,
         send: &BufferSlice,
@@ -421,11 +414,10 @@ impl Communicator {
         })
     }
 
-    /// Sends `slice` to rank `to`, which must receive the same number of elements.
+    /// Sends `slice` to rank `to`, which must receive as many elements.
     ///
     /// # Errors
-    /// Fails if the rank does not exist, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
         let call = self.call("send", slice, slice, dtype, stream)?;
         let to = self.peer("send", to)?;
@@ -435,11 +427,10 @@ impl Communicator {
         })
     }
 
-    /// Receives `slice` from rank `from`, which must send the same number of elements.
+    /// Receives `slice` from rank `from`, which must send as many elements.
     ///
     /// # Errors
-    /// Fails if the rank does not exist, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_recv(
         &self,
         slice: &BufferSlice,
@@ -455,10 +446,10 @@ impl Communicator {
         })
     }
 
-    /// Makes later work on the stream wait until all ranks have reached the barrier.
+    /// Makes later work on the stream wait for all ranks.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card.
+    /// The stream belongs to another card.
     pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
         same_device("barrier", &self.device, stream.device())?;
         let table = self.device.enter()?;
@@ -471,7 +462,7 @@ impl Communicator {
     /// this rank get an error.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn abort(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped and not used again, so the device is taken once; the
@@ -623,8 +614,7 @@ impl HcclCall<'_> {
         Err(self.refuse("the send and receive buffers overlap", "disjoint slices".to_owned(), found))
     }
 
-    /// Converts counts and displacements for C. Checks that each rank has one part within `elems`
-    /// elements.
+    /// Checks that each rank has one part within `elems` elements.
     fn parts(&self, parts: RankParts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {

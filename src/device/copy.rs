@@ -19,14 +19,14 @@ use crate::base::{Bytes, Diagnostic};
 
 /// Page-locked host memory, accessible as `[u8]` and initially zero.
 ///
-/// Copies run asynchronously, from and to any card, as with `torch_npu`'s pinned tensors:
-/// `aclrtMallocHost` takes no card. During a copy, the [`Transfer`] owns the memory.
+/// Copies run asynchronously, from and to any card: `aclrtMallocHost` takes no card. During a copy,
+/// the [`Transfer`] owns the memory.
 pub struct HostBuffer {
     /// The current card at the allocation.
     device: Arc<Device>,
     bytes: NonNull<u8>,
     len_bytes: usize,
-    /// For each card that was copied from or to: the event after the copy.
+    /// The event after the copy, for each card.
     copied: Vec<Event>,
     queue: Option<Arc<Queue>>,
 }
@@ -37,10 +37,10 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Allocates `len_bytes` of page-locked memory. The card is only used for the call.
+    /// Allocates page-locked memory. The card is only used for the call.
     ///
     /// # Errors
-    /// Fails if `len_bytes` is 0 or memory runs out.
+    /// `len_bytes` is 0 or memory runs out.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
         if len_bytes == 0 {
@@ -71,7 +71,7 @@ impl HostBuffer {
         Ok(self.copied.len() - 1)
     }
 
-    /// Enqueues a copy between the first bytes of this memory and all of `card`.
+    /// Copies between the first bytes of this memory and all of `card`.
     pub(super) fn transfer(
         mut self,
         stream: &Stream,
@@ -89,8 +89,8 @@ impl HostBuffer {
                 .into());
         }
         let copied = self.event_of(stream.device())?;
-        // From here on the transfer owns the memory. If anything below fails, it waits before it
-        // frees the memory.
+        // The transfer now owns the memory. If anything below fails, it waits before it frees the
+        // memory.
         self.queue = Some(Arc::clone(stream.queue()));
         let transfer = Transfer { host: ManuallyDrop::new(self), copied };
         let host = &*transfer.host;
@@ -142,7 +142,7 @@ impl fmt::Debug for HostBuffer {
     }
 }
 
-/// A running copy between a card and page-locked memory, which it owns.
+/// A running copy, which owns the page-locked memory.
 ///
 /// Dropping it waits for the copy. If the copy fails, the memory is leaked, because the card might
 /// still access it.
@@ -158,10 +158,10 @@ impl Transfer {
         &self.host.copied[self.copied]
     }
 
-    /// Waits for the copy and returns the host memory.
+    /// Waits and returns the host memory.
     ///
     /// # Errors
-    /// Fails if the copy, or earlier work on its stream, has failed.
+    /// The copy, or earlier work on its stream, has failed.
     pub fn wait(self) -> Result<HostBuffer> {
         self.copied().synchronize()?;
         let mut this = ManuallyDrop::new(self);
@@ -173,7 +173,7 @@ impl Transfer {
     /// Returns whether the copy is done.
     ///
     /// # Errors
-    /// Fails if the copy, or earlier work on its stream, has failed.
+    /// The copy, or earlier work on its stream, has failed.
     pub fn is_done(&self) -> Result<bool> {
         self.copied().is_done()
     }

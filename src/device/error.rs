@@ -1,31 +1,29 @@
-//! Errors of the device layer, with names and numbers for the message.
-
 use std::fmt;
 
 use ascend_tp_sys::{LoadError, aclnn_status_name};
 
 use crate::base::Diagnostic;
 
-/// Result of the functions of this module.
+/// Result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kinds of errors that a caller may distinguish.
+/// Kinds that a caller may distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No CANN toolkit was found, or it lacks functions.
+    /// No CANN toolkit, or functions missing.
     NoToolkit,
     /// Device or host memory ran out.
     OutOfMemory,
-    /// The arguments are wrong; a retry does not help.
+    /// A retry does not help.
     InvalidArgument,
-    /// The card or its library does not support the call.
+    /// Unsupported by card or library.
     Unsupported,
-    /// An operation did not end in time.
+    /// Not done in time.
     Timeout,
-    /// Another rank of a communicator is gone.
+    /// Another rank is gone.
     PeerLost,
-    /// The card or its library failed.
+    /// Card or library failed.
     Failed,
 }
 
@@ -33,10 +31,10 @@ pub enum ErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The toolkit could not be loaded.
+    /// The toolkit was not loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A C function returned an error.
+    /// A C function failed.
     #[error("{0}")]
     Call(Box<CallError>),
     /// The toolkit lacks this operator.
@@ -44,13 +42,13 @@ pub enum Error {
         "the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists missing operators"
     )]
     NoOperator(&'static str),
-    /// The call was refused before any C function was called.
+    /// Refused before any C call.
     #[error("{0}")]
     Refused(Box<Diagnostic>),
 }
 
 impl Error {
-    /// Returns the kind of this error.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -85,19 +83,19 @@ impl From<Diagnostic> for Error {
 /// An error code of a C function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// The C name of the function.
+    /// C function.
     pub function: &'static str,
-    /// The code that the function returned.
+    /// Returned code.
     pub code: i64,
-    /// The C name of the code, if known.
+    /// C name, if known.
     pub code_name: Option<&'static str>,
-    /// The message of the library.
+    /// Library message.
     pub message: Option<String>,
-    /// Numbers added by this layer.
+    /// Numbers of this layer.
     pub note: Option<String>,
-    /// The card of the call.
+    /// Card of the call.
     pub device: Option<usize>,
-    /// The rank within the communicator.
+    /// Rank in the communicator.
     pub rank: Option<usize>,
 }
 
@@ -105,7 +103,7 @@ pub struct CallError {
 const HCCL_CODES_END: i64 = 100_000;
 
 impl CallError {
-    /// Returns the kind of this error.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.code {
@@ -125,7 +123,7 @@ impl CallError {
             // A peer left or failed while this card waited for it.
             507_057 => ErrorKind::PeerLost,
             200_001 | 200_006 | 207_000 => ErrorKind::Unsupported,
-            // A leading 1 marks errors of the caller.
+            // Codes of the caller's errors start with 1.
             100_000..=199_999 => ErrorKind::InvalidArgument,
             _ => ErrorKind::Failed,
         }
@@ -157,7 +155,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// Returns the name of an AscendCL or aclnn status. Both share one numbering.
+/// AscendCL and aclnn share one numbering.
 pub(super) const fn status_name(code: i32) -> Option<&'static str> {
     // 0 is success in all libraries. Here it means that a function returned NULL.
     if code == 0 { Some("a null pointer") } else { aclnn_status_name(code) }

@@ -8,7 +8,7 @@ use super::card::{Device, same_device};
 use super::error::Result;
 use super::handle::Handle;
 
-/// An event of one card. An event that was never recorded counts as done.
+/// An event of one card. Without a record, it counts as done.
 #[derive(Debug)]
 pub struct Event {
     device: Arc<Device>,
@@ -19,7 +19,7 @@ impl Event {
     /// Creates an event that streams and the host can wait for.
     ///
     /// # Errors
-    /// Fails if the card has no event left.
+    /// The card has no event left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC)
     }
@@ -27,7 +27,7 @@ impl Event {
     /// Creates an event that also stores its time, for [`elapsed_us`](Self::elapsed_us).
     ///
     /// # Errors
-    /// Fails if the card has no event left.
+    /// The card has no event left.
     pub fn with_time(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE)
     }
@@ -42,7 +42,7 @@ impl Event {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Returns the card of the event.
+    /// Returns the card.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
@@ -52,7 +52,7 @@ impl Event {
         self.handle.0
     }
 
-    /// Waits until the work before the last record is done.
+    /// Waits for the work before the last record.
     ///
     /// # Errors
     /// Returns the error of that work.
@@ -76,11 +76,11 @@ impl Event {
         Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
     }
 
-    /// Returns the microseconds from `start` to this event. Both must be created by
-    /// [`with_time`](Self::with_time), recorded and done.
+    /// Returns the time since `start`. Both must be created by [`with_time`](Self::with_time),
+    /// recorded and done.
     ///
     /// # Errors
-    /// Fails if the events belong to different cards, store no time, or are not done.
+    /// The events belong to different cards, store no time, or are not done.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         same_device("elapsed_us", &self.device, &start.device)?;
         let table = self.device.enter()?;

@@ -1,11 +1,8 @@
-//! Graphs: work that is captured from streams once and replayed as a whole.
-//!
-//! Input: the work enqueued on a stream between [`Stream::capture`] and [`Capture::end`], and on
-//! streams that join by waiting for an event recorded in between. Output: a [`Graph`].
+//! Graphs: work that is captured once and replayed as a whole. A capture includes the streams that
+//! join by waiting for an event recorded in between.
 //!
 //! Invariants: work does not run while it is captured. Replays use the captured addresses with the
-//! current contents. Streams that joined must lead back before the end. Operators captured as a
-//! group can be replaced by the same operators with other arguments.
+//! current contents. Streams that joined must lead back before the end.
 
 use std::sync::Arc;
 
@@ -39,7 +36,7 @@ impl Stream {
     /// that wait.
     ///
     /// # Errors
-    /// Fails if the stream is already capturing or has failed.
+    /// The stream is already capturing or has failed.
     pub fn capture(&self) -> Result<Capture<'_>> {
         let table = self.device().enter()?;
         let mode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
@@ -54,7 +51,7 @@ impl Capture<'_> {
     /// Captures the operators of `enqueue` as a group and returns its number.
     ///
     /// # Errors
-    /// Returns the errors of `enqueue`, or an error if it enqueues anything but operators.
+    /// The errors of `enqueue`, or it enqueues anything but operators.
     pub fn group(&mut self, enqueue: impl FnOnce() -> Result<()>) -> Result<usize> {
         let device = self.stream.device();
         let table = device.enter()?;
@@ -74,8 +71,7 @@ impl Capture<'_> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// Fails if a call could not be captured, or a stream that joined does not lead
-    /// back.
+    /// A call could not be captured, or a stream that joined does not lead back.
     pub fn end(mut self) -> Result<Graph> {
         self.ended = true;
         let device = self.stream.device();
@@ -102,7 +98,7 @@ impl Drop for Capture<'_> {
         let mut handle: aclmdlRI = std::ptr::null_mut();
         // SAFETY: the stream is alive and records; `handle` is valid for a write.
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
-        // The reason for discarding the capture has already been reported.
+        // The reason has already been reported.
         if code == ascend_tp_sys::ACL_SUCCESS {
             drop(Graph { device: Arc::clone(device), handle: Handle(handle), groups: Vec::new() });
         }
@@ -111,12 +107,12 @@ impl Drop for Capture<'_> {
 
 impl Graph {
     /// Replaces the operators of a group by those that `enqueue` puts on `stream`: the same ones in
-    /// the same order. Replays enqueued after the stream has reached this point use the new
-    /// operators.
+    /// the same order, with other arguments. Replays enqueued after the stream has reached this
+    /// point use them.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card or is capturing, if the group does
-    /// not exist, or if the operators differ. Also returns the errors of `enqueue`.
+    /// The errors of `enqueue`; the stream belongs to another card or is capturing, the group does
+    /// not exist, or the operators differ.
     pub fn exchange(
         &self,
         group: usize,
@@ -142,7 +138,7 @@ impl Graph {
     /// Enqueues all captured work on `stream` and on internal streams that join it again.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card or has failed.
+    /// The stream belongs to another card or has failed.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         same_device("enqueue", &self.device, stream.device())?;
         let table = self.device.enter()?;

@@ -1,4 +1,4 @@
-//! C handles that can move between threads, and owned aclnn objects.
+//! C handles that can move between threads.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use super::card::Device;
 use super::error::Result;
 use crate::base::Number;
 
-/// An opaque handle or a device address, which this crate never dereferences.
+/// An opaque handle or a device address, never dereferenced by this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle(pub(super) *mut c_void);
 
@@ -25,7 +25,7 @@ impl Handle {
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 }
 
-/// A host object of aclnn. Its owner destroys it.
+/// An owned host object of aclnn.
 #[derive(Debug)]
 pub(super) struct AclnnObject<T>(NonNull<T>);
 
@@ -35,7 +35,7 @@ unsafe impl<T> Send for AclnnObject<T> {}
 unsafe impl<T> Sync for AclnnObject<T> {}
 
 impl<T> AclnnObject<T> {
-    /// Wraps the object that a C function made. NULL is an error of that function.
+    /// NULL is an error of the C function.
     pub(super) fn made(device: &Device, function: &'static str, pointer: *mut T) -> Result<Self> {
         NonNull::new(pointer).map(Self).ok_or_else(|| device.call_error(function, 0))
     }

@@ -1,5 +1,3 @@
-//! Kernels from loaded binaries.
-
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -12,8 +10,7 @@ use super::handle::Handle;
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// A binary of kernels on one card: an object of the Ascend C compiler, or a host library on
-/// emulated cards.
+/// Kernels on one card: an object of the Ascend C compiler, or a host library on emulated cards.
 #[derive(Debug)]
 pub struct KernelBinary {
     device: Arc<Device>,
@@ -27,12 +24,12 @@ pub struct Kernel {
     handle: Handle,
 }
 
-/// An argument of a kernel launch.
+/// Argument of a kernel launch.
 #[derive(Clone, Debug)]
 pub enum KernelArgument {
-    /// The address of device memory.
+    /// Device address.
     Memory(BufferSlice),
-    /// The bytes of a value.
+    /// Bytes of a value.
     Value(Vec<u8>),
 }
 
@@ -40,7 +37,7 @@ impl KernelBinary {
     /// Loads a file from an absolute path.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn load(device: &Arc<Device>, path: &Path) -> Result<Arc<Self>> {
         let text = c_string("kernel binary", path.as_os_str().as_bytes())?;
         let table = device.enter()?;
@@ -53,10 +50,10 @@ impl KernelBinary {
         Ok(Arc::new(Self { device: Arc::clone(device), handle }))
     }
 
-    /// Returns the entry function with this name.
+    /// Returns an entry function.
     ///
     /// # Errors
-    /// Fails if the binary has no such function.
+    /// The binary has no such function.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
         let text = c_string("kernel", name.as_bytes())?;
         let table = self.device.enter()?;
@@ -79,8 +76,7 @@ impl Drop for KernelBinary {
     }
 }
 
-/// A kernel launch with its arguments, which can be enqueued repeatedly. Keeps the memory of its
-/// arguments alive.
+/// A kernel launch that can be enqueued repeatedly. Keeps the memory of its arguments alive.
 #[derive(Debug)]
 pub struct PreparedKernel {
     kernel: Kernel,
@@ -93,7 +89,7 @@ impl Kernel {
     /// Prepares a launch on `blocks` cores.
     ///
     /// # Errors
-    /// Fails if an argument belongs to another card.
+    /// An argument belongs to another card.
     pub fn prepare(&self, blocks: u32, arguments: Vec<KernelArgument>) -> Result<PreparedKernel> {
         let device = &self.binary.device;
         for argument in &arguments {
@@ -130,11 +126,11 @@ impl Kernel {
         Ok(PreparedKernel { kernel: self.clone(), list, blocks, _memory: arguments })
     }
 
-    /// Enqueues the kernel on `blocks` cores. If the caller drops memory of the arguments, it is
-    /// freed after the card's work is done.
+    /// Enqueues the kernel on `blocks` cores. Dropped memory of the arguments is freed after the
+    /// card's work is done.
     ///
     /// # Errors
-    /// Fails if an argument or the stream belongs to another card.
+    /// An argument or the stream belongs to another card.
     pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
         self.prepare(blocks, arguments.to_vec())?.enqueue(stream)
     }
@@ -144,8 +140,8 @@ impl PreparedKernel {
     /// Enqueues the launch.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card. Errors of
-    /// the work itself are reported when the stream is waited for.
+    /// The stream belongs to another card. Waiting for the stream reports errors of the work
+    /// itself.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         let device = &self.kernel.binary.device;
         same_device("enqueue", device, stream.device())?;

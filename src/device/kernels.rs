@@ -1,9 +1,5 @@
-//! The kernels of `kernels/`: those compiled into this crate, and the sources that cards load
-//! kernels from.
-//!
-//! Input: the table that `build.rs` writes, or a kernel library for emulated cards. Output: kernel
-//! objects by name, and entry functions on a card. The table is empty if the build found no Ascend
-//! C compiler.
+//! The kernels of `kernels/`: those compiled into this crate (none if the build found no Ascend C
+//! compiler), or a kernel library for emulated cards.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +10,8 @@ use super::error::Result;
 use super::kernel::{Kernel, KernelBinary};
 use crate::base::{Diagnostic, Kernels};
 
-/// Name (without extension) and object of each file in `kernels/`. An object is an ELF for the
-/// vector cores of Atlas A2 and A3, with the entry functions of the file.
+/// Name (without extension) and object of each file in `kernels/`: an ELF for the vector cores of
+/// Atlas A2 and A3.
 const KERNELS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
 /// Returns the sorted names of the built-in kernels. Empty if the build found no Ascend C compiler.
@@ -23,34 +19,33 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     KERNELS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the object of a built-in kernel, as `aclrtBinaryLoadFromFile` reads it from a file.
+/// Returns the object of a built-in kernel, as `aclrtBinaryLoadFromFile` reads it.
 #[must_use]
 pub fn object(name: &str) -> Option<&'static [u8]> {
     KERNELS.iter().find(|(kernel, _)| *kernel == name).map(|(_, object)| *object)
 }
 
-/// The source of a card's kernels.
+/// Source of a card's kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KernelSource {
-    /// The card uses no kernels.
+    /// No kernels.
     #[default]
     None,
-    /// Kernels compiled into this crate.
+    /// Compiled into this crate.
     BuiltIn,
-    /// Absolute path of a library with all files of `kernels/`, for emulated cards. `ascend-tp
-    /// kernel build` creates it.
+    /// Absolute path of a library from `ascend-tp kernel build`, for emulated cards.
     Library(PathBuf),
 }
 
-/// The loaded kernels of a card.
+/// Kernels of a card.
 #[derive(Debug)]
 pub struct LoadedKernels {
-    /// By name. A library appears once for each of its kernels.
+    /// A library appears once for each of its kernels.
     binaries: BTreeMap<&'static str, Arc<KernelBinary>>,
 }
 
 impl KernelSource {
-    /// Returns the available kernels that programs can launch.
+    /// Returns the available kernels.
     #[must_use]
     pub fn kernels(&self) -> Kernels {
         match self {
@@ -63,7 +58,7 @@ impl KernelSource {
     /// Loads the kernels on a card.
     ///
     /// # Errors
-    /// Fails if the library refuses a file, or if there is no space for it.
+    /// The library refuses a file, or there is no space for it.
     pub fn load(&self, device: &Arc<Device>) -> Result<LoadedKernels> {
         let mut binaries = BTreeMap::new();
         if let Self::Library(path) = self {
@@ -82,10 +77,10 @@ impl KernelSource {
 }
 
 impl LoadedKernels {
-    /// Returns an entry function of a kernel.
+    /// Returns an entry function.
     ///
     /// # Errors
-    /// Fails if the card has no such kernel, or its file has no such function.
+    /// The card has no such kernel, or its file has no such function.
     pub fn entry(&self, kernel: &str, entry: &str) -> Result<Kernel> {
         let missing = || {
             let problem = Diagnostic::new(kernel, "is a kernel that this card does not have");

@@ -1,8 +1,6 @@
 //! The safe layer over the C ABI: cards, streams, events, memory, tensors, operators and
-//! communicators as owned values.
-//!
-//! Input: a [`Table`](ascend_tp_sys::Table) of C functions, from an installed toolkit or an
-//! emulator. Output: [`Cann`], and from it all other values:
+//! communicators as owned values. [`Cann`] is made from a [`Table`](ascend_tp_sys::Table) of C
+//! functions, and all other values from it:
 //!
 //! | type | AscendCL | CPU analogy |
 //! |---|---|---|
@@ -26,12 +24,8 @@
 //!   preparation.
 //! * `Drop` never panics. The first error of a teardown is parked in the [`Device`] and returned by
 //!   its next call.
-//! * This layer checks sizes only if the C function cannot.
 //! * Functions also return the errors of their library calls; `# Errors` sections list the other
-//!   causes.
-//!
-//! Not here: ordering of streams (the caller records and waits), choice of operators, programs and
-//! plans. C names appear outside this module only in the text of an [`Error`].
+//!   causes.C names appear outside this module only in the text of an [`Error`].
 #![expect(unsafe_code, reason = "the safe layer is where C functions are called")]
 
 mod buffer;

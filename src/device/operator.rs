@@ -1,13 +1,7 @@
-//! Prepares aclnn operators by C name.
+//! Prepares aclnn operators by C name. The list of C functions defines the operators.
 //!
-//! Input: the name of an operator and the arguments of its prototype, in order. Output: a
-//! [`Prepared`] call whose types, shapes and strides the library has accepted. The list of C
-//! functions defines the operators.
-//!
-//! Invariant: arguments of a wrong number or kind are refused before the library sees them.
-//!
-//! Not here: checks of shapes and element types. The library does them, and its message names
-//! operator and operand.
+//! Invariant: arguments of a wrong number or kind are refused before the library sees them. The
+//! library checks shapes and element types.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
@@ -35,9 +29,8 @@ impl From<&Tensor> for Argument<Tensor> {
 /// `self`, `other`, `alpha`, `out`.
 ///
 /// # Errors
-/// Returns an error for an unknown operator, arguments that do not match its prototype, operands of
-/// different cards, an operator that the library lacks, or types, shapes or strides that the
-/// library refuses.
+/// The operator is unknown or missing in the library, the arguments do not match its prototype, the
+/// operands belong to different cards, or the library refuses types, shapes or strides.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
         return Err(Diagnostic::new(name, "not an operator of this project")
@@ -59,8 +52,7 @@ pub(super) struct AclnnOperator {
     pub(super) name: &'static str,
     pub(super) plan_name: &'static str,
     parameters: &'static [OperatorParameter],
-    /// The first phase: checks the arguments and creates an executor. Returns `None` if they do not
-    /// match the prototype.
+    /// Creates an executor; `None` if the arguments do not match the prototype.
     pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
     pub(super) run: fn(&Table) -> Run,
 }

@@ -1,5 +1,3 @@
-//! A checked operator that can be enqueued repeatedly.
-
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -18,8 +16,8 @@ pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor,
 
 /// A checked operator with its operands, which can be enqueued any number of times.
 ///
-/// It keeps the memory of its operands alive. Shapes, strides and addresses are fixed; only the
-/// contents may change between runs.
+/// It keeps the memory of its operands alive. Shapes, strides and addresses are fixed; the contents
+/// may change between runs.
 pub struct Prepared {
     device: Arc<Device>,
     operator: &'static AclnnOperator,
@@ -29,9 +27,9 @@ pub struct Prepared {
 }
 
 enum AclOpExecutor {
-    /// An executor that can run any number of times.
+    /// Can run any number of times.
     Repeatable(AclnnObject<aclOpExecutor>),
-    /// An executor that the library frees after one run. The next run creates a new one.
+    /// The library frees it after one run; the next run creates a new one.
     Once(Option<AclnnObject<aclOpExecutor>>),
 }
 
@@ -57,31 +55,30 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Returns the C name of the operator.
+    /// Returns the C name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.operator.name
     }
 
-    /// Returns the card of the operator.
+    /// Returns the card.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Returns the size of the workspace that a run needs, in bytes.
+    /// Returns the workspace size.
     #[must_use]
     pub const fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// Enqueues the operator. `workspace` must have at least
-    /// [`workspace_bytes`](Self::workspace_bytes). Runs on one stream can share a workspace.
+    /// Enqueues the operator. Runs on one stream can share a workspace of
+    /// [`workspace_bytes`](Self::workspace_bytes).
     ///
     /// # Errors
-    /// Fails if the workspace is missing or too short, or stream or workspace belong to
-    /// another card. Errors of the work itself are reported when the
-    /// stream is waited for.
+    /// The workspace is missing or too short, or stream or workspace belong to another card.
+    /// Waiting for the stream reports errors of the work itself.
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
         same_device(self.operator.name, &self.device, stream.device())?;
         let workspace = self.check_workspace(workspace)?;
@@ -125,8 +122,7 @@ impl Prepared {
         }
     }
 
-    /// Checks that a new executor needs no larger workspace, because the caller sized the workspace
-    /// by the first one.
+    /// A new executor must not need a larger workspace than the first one.
     fn check_plan(&self, workspace_bytes: usize) -> Result<()> {
         if workspace_bytes <= self.workspace_bytes {
             return Ok(());
@@ -148,7 +144,7 @@ impl Prepared {
             .ok_or_else(|| Diagnostic::new(self.operator.name, "the arguments do not match the prototype"))?;
         self.device.check(self.operator.plan_name, status)?;
         let executor = AclnnObject::made(&self.device, self.operator.plan_name, executor)?;
-        // A workspace larger than the address space is refused when it is allocated.
+        // Refused when it is allocated.
         Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
     }
 }
@@ -200,7 +196,7 @@ mod tests {
     static PLAN: OnceLock<Plan> = OnceLock::new();
     static PLANS: AtomicUsize = AtomicUsize::new(0);
 
-    /// Calls the emulator's first phase, but requests a workspace.
+    /// Like the emulator's first phase, with a workspace.
     unsafe extern "C" fn plan_with_workspace(
         x: *const aclTensor,
         out: *mut aclTensor,

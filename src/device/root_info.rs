@@ -1,5 +1,3 @@
-//! The rendezvous token of a communicator.
-
 use std::ffi::c_char;
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use super::card::Device;
 use super::error::Result;
 use crate::base::Diagnostic;
 
-/// The rendezvous token of a communicator. One rank creates it, and all ranks join with it.
+/// Rendezvous token of a communicator. One rank creates it, and all ranks join with it.
 #[derive(Clone)]
 pub struct RootInfo(Box<HcclRootInfo>);
 
@@ -21,7 +19,7 @@ impl RootInfo {
     /// Creates a token that is reachable through `device`.
     ///
     /// # Errors
-    /// Fails if the library fails, for example without a network interface.
+    /// The library fails, for example without a network interface.
     pub fn create(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
@@ -35,17 +33,17 @@ impl RootInfo {
         &raw const *self.0
     }
 
-    /// Returns the bytes to send to other processes.
+    /// Returns the bytes for other processes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        // `c_char` is signed on x86-64 and unsigned on aarch64; this works for both.
+        // `c_char` is signed on x86-64 and unsigned on aarch64.
         self.0.internal.iter().flat_map(|byte| byte.to_ne_bytes()).collect()
     }
 
     /// Creates a token from received bytes.
     ///
     /// # Errors
-    /// Fails if the length is not [`LEN_BYTES`](Self::LEN_BYTES).
+    /// The length is not [`LEN_BYTES`](Self::LEN_BYTES).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() != Self::LEN_BYTES {
             return Err(Diagnostic::new("root info", "wrong length")

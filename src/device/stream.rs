@@ -20,7 +20,7 @@ use crate::base::Diagnostic;
 #[derive(Debug)]
 pub struct Stream(Arc<Queue>);
 
-/// The inner stream. A waiting caller keeps it alive.
+/// A waiting caller keeps it alive.
 #[derive(Debug)]
 pub(super) struct Queue {
     device: Arc<Device>,
@@ -35,8 +35,7 @@ impl Queue {
         self.device.check("aclrtSynchronizeStream", code)
     }
 
-    /// Waits before a teardown, and returns whether all work succeeded. Parks errors that no call
-    /// has returned yet.
+    /// Returns whether all work succeeded. Parks errors that no call has returned yet.
     pub(super) fn synchronize_teardown(&self) -> bool {
         let Some(table) = self.device.enter_teardown() else { return false };
         // SAFETY: the stream is alive and its card is current.
@@ -61,7 +60,7 @@ impl Stream {
     /// Creates an empty stream.
     ///
     /// # Errors
-    /// Fails if the card has no stream left.
+    /// The card has no stream left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut handle = Handle::NULL;
@@ -76,7 +75,7 @@ impl Stream {
         Ok(Self(queue))
     }
 
-    /// Returns the card of the stream.
+    /// Returns the card.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
@@ -90,7 +89,7 @@ impl Stream {
         &self.0
     }
 
-    /// Waits until all enqueued work is done.
+    /// Waits for all enqueued work.
     ///
     /// # Errors
     /// Returns the error of that work.
@@ -98,11 +97,10 @@ impl Stream {
         self.0.synchronize()
     }
 
-    /// Like [`synchronize`](Self::synchronize), but waits at most `limit`, rounded up to
-    /// milliseconds.
+    /// Waits at most `limit`, rounded up to milliseconds.
     ///
     /// # Errors
-    /// Returns the error of the work, or one of kind [`Timeout`](super::ErrorKind::Timeout).
+    /// The error of the work, or one of kind [`Timeout`](super::ErrorKind::Timeout).
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         let table = self.device().enter()?;
         let limit_ms = i32::try_from(limit.as_micros().div_ceil(1000).max(1)).unwrap_or(i32::MAX);
@@ -124,10 +122,10 @@ impl Stream {
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
-    /// Labels the work that is enqueued from now on, for profilers and messages.
+    /// Labels later work, for profilers and messages.
     ///
     /// # Errors
-    /// Fails if the library fails.
+    /// The library fails.
     pub fn mark(&self, text: &str) -> Result<()> {
         let table = self.device().enter()?;
         // SAFETY: the pointer and the length are those of one text, and the stream is alive.
@@ -135,10 +133,10 @@ impl Stream {
         self.device().check("aclprofMarkEx", code)
     }
 
-    /// Records `event` after all work enqueued so far. A new record replaces the earlier one.
+    /// Records `event` after all work enqueued so far, replacing its earlier record.
     ///
     /// # Errors
-    /// Fails if the event belongs to another card.
+    /// The event belongs to another card.
     pub fn enqueue_record(&self, event: &Event) -> Result<()> {
         same_device("enqueue_record", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -150,7 +148,7 @@ impl Stream {
     /// Makes later work wait for the current record of `event`.
     ///
     /// # Errors
-    /// Fails if the event belongs to another card.
+    /// The event belongs to another card.
     pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
         same_device("enqueue_wait", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -162,7 +160,7 @@ impl Stream {
     /// Copies between device memory of this card.
     ///
     /// # Errors
-    /// Fails if the slices differ in length, overlap, or belong to another card.
+    /// The slices differ in length, overlap, or belong to another card.
     pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
         same_device("enqueue_copy", self.device(), to.device())?;
         same_device("enqueue_copy", self.device(), from.device())?;
@@ -192,12 +190,11 @@ impl Stream {
         self.device().check("aclrtMemcpyAsync", code)
     }
 
-    /// Copies the first bytes of `host` to `to`, as many as `to` has. [`Transfer::wait`] returns
-    /// the host memory.
+    /// Copies the first bytes of `host` to all of `to`. [`Transfer::wait`] returns the host memory.
     ///
     /// # Errors
-    /// Fails if the host memory is shorter than `to`, or `to` belongs to another card. The host
-    /// memory is then freed.
+    /// The host memory is shorter than `to`, or `to` belongs to another card. The host memory is
+    /// then freed.
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
     }
@@ -205,8 +202,8 @@ impl Stream {
     /// Copies `from` to the first bytes of `host`. [`Transfer::wait`] returns the host memory.
     ///
     /// # Errors
-    /// Fails if the host memory is shorter than `from`, or `from` belongs to another
-    /// card. The host memory is then freed.
+    /// The host memory is shorter than `from`, or `from` belongs to another card. The host memory
+    /// is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
     }

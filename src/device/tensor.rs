@@ -1,5 +1,3 @@
-//! Strided views of device memory, for operators.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,8 +11,8 @@ use crate::base::{DType, Diagnostic, Shape};
 
 /// A strided view of a slice of device memory, which it keeps alive. Clones share the view.
 ///
-/// Element `[i, j, …]` is located `offset + i·strides[0] + j·strides[1] + …` elements after the
-/// start of the slice. All elements are within the slice.
+/// Element `[i, j, …]` is `offset + i·strides[0] + j·strides[1] + …` elements after the start of
+/// the slice, and within it.
 #[derive(Clone)]
 pub struct Tensor(Arc<TensorInner>);
 
@@ -31,8 +29,7 @@ impl Tensor {
     /// Creates a dense row-major tensor at the start of `slice`.
     ///
     /// # Errors
-    /// Fails if the tensor does not fit the slice, or the slice is not aligned to the
-    /// element.
+    /// The tensor does not fit the slice, or the slice is not aligned to the element.
     pub fn contiguous(slice: &BufferSlice, dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let strides = shape.strides();
@@ -42,8 +39,8 @@ impl Tensor {
     /// Creates a tensor with strides and an offset, in elements. A stride of 0 repeats elements.
     ///
     /// # Errors
-    /// Fails if an element is outside the slice, the slice is not aligned to the
-    /// element, or the number of strides is not the number of dims.
+    /// An element is outside the slice, the slice is not aligned to the element, or the number of
+    /// strides is not the number of dims.
     pub fn with_strides(
         slice: &BufferSlice,
         dtype: DType,
@@ -71,37 +68,37 @@ impl Tensor {
         })))
     }
 
-    /// Returns the card of the tensor.
+    /// Returns the card.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.0.slice.device()
     }
 
-    /// Returns the slice that contains the elements.
+    /// Returns the slice.
     #[must_use]
     pub fn slice(&self) -> &BufferSlice {
         &self.0.slice
     }
 
-    /// Returns the type of the elements.
+    /// Returns the element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// Returns the size of each dim.
+    /// Returns the dims.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
-    /// Returns the stride of each dim, in elements.
+    /// Returns the strides, in elements.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.0.strides
     }
 
-    /// Returns the position of the first element in the slice.
+    /// Returns the first element's position.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.0.offset
@@ -141,8 +138,7 @@ struct OwnedList {
 }
 
 impl TensorList {
-    /// Creates a list of at least one tensor of one card. A C list destroys its members, so the
-    /// list gets its own C tensors.
+    /// A C list destroys its members, so the list gets its own C tensors.
     pub(super) fn new(device: &Arc<Device>, tensors: &[Tensor]) -> Result<Self> {
         let mut members = Members { device, pointers: Vec::with_capacity(tensors.len()) };
         for tensor in tensors {
@@ -175,7 +171,7 @@ impl Drop for OwnedList {
     }
 }
 
-/// C tensors that no list owns yet. Destroys them on failure.
+/// C tensors that no list owns yet, destroyed on failure.
 struct Members<'a> {
     device: &'a Arc<Device>,
     pointers: Vec<*const aclTensor>,
@@ -225,8 +221,7 @@ fn create(
 
 type Fault = (&'static str, String, String);
 
-/// Checks that every element lies within the `len_bytes` bytes from byte `start` of an aligned
-/// buffer.
+/// Every element lies within the `len_bytes` bytes from byte `start` of an aligned buffer.
 fn check_view(
     start: usize,
     len_bytes: usize,
@@ -281,7 +276,7 @@ pub(super) const fn acl_dtype(dtype: DType) -> aclDataType {
     }
 }
 
-/// HCCL has no bool; a bool is sent as one byte.
+/// A bool is sent as one byte.
 pub(super) const fn hccl_dtype(dtype: DType) -> HcclDataType {
     match dtype {
         DType::F32 => HcclDataType::HCCL_DATA_TYPE_FP32,

@@ -1,4 +1,4 @@
-//! Runs the plans of one rank on its device: memory, streams, communicators and prepared steps.
+//! Runs the plans of one rank on its device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,6 @@ use super::locate::{RankProgress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
 use super::timing::{StepTimer, Timed};
 
-/// Size in bytes of the host buffer that zeroes device memory.
 const STAGING_BYTES: usize = 1 << 20;
 
 enum ReadyProgram {
@@ -53,7 +52,7 @@ impl ReadyProgram {
 struct CardProgram {
     plan: Arc<Plan>,
     steps: Vec<ReadyProgram>,
-    /// Profiler mark to set before each step, if it changes. Empty if streams are not marked.
+    /// Profiler mark before each step, if it changes. Empty if streams are not marked.
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
     inputs: Vec<u8>,
@@ -62,7 +61,7 @@ struct CardProgram {
     workspaces: Workspaces,
 }
 
-/// Workspaces by stream. Operators of different streams can run concurrently, so they do not share.
+/// By stream: operators of different streams can run concurrently.
 type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
 impl CardProgram {
@@ -83,11 +82,11 @@ impl CardProgram {
 
 enum GraphRecording {
     Never,
-    /// The first run is eager. It creates resources that a capture cannot record, such as links
+    /// The first run is eager: it creates resources that a capture cannot record, such as links
     /// between devices.
     AfterFirstRun,
     Due,
-    /// The graph, with the events that join the streams at its start and end.
+    /// With the events that join the streams at its start and end.
     Done {
         graph: Graph,
         exchanged: Option<RecordedExchanges>,
@@ -96,23 +95,20 @@ enum GraphRecording {
 }
 
 struct RecordedExchanges {
-    /// Step of each task group.
     steps: Vec<usize>,
-    /// Stream for the updated steps.
     stream: Stream,
 }
 
-/// The device of a rank. The field order matters: a value is dropped before the values it depends
-/// on.
+/// Fields are dropped before the values they depend on.
 pub(super) struct Card {
     rank: usize,
     ordinal: usize,
     device: Arc<Device>,
     programs: Vec<CardProgram>,
-    /// Ranks of each group of this rank, with the communicator.
+    /// Ranks of each group, with the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     timer: StepTimer,
-    /// Streams by kind, as many as the plans need.
+    /// By kind, as many as the plans need.
     streams: Vec<Stream>,
     workspaces: Workspaces,
     workspace_bytes: usize,
@@ -144,31 +140,29 @@ impl LaunchContext<'_> {
     }
 }
 
-/// Profiler marks on the streams.
+/// Profiler marks on streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// Streams carry no marks.
+    /// No marks.
     #[default]
     None,
-    /// Marks with the layer and name of each op (`aclprofMarkEx`). Profilers and emulator reports
-    /// show them.
+    /// Layer and name of each op (`aclprofMarkEx`), for profilers and emulator reports.
     EachOp,
 }
 
-/// The launch mode of the steps of a plan.
+/// Launch mode of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Launching {
-    /// Each step is launched by its own call in every run.
+    /// One call per step.
     #[default]
     Eager,
-    /// The steps are launched as one graph (`aclmdlRI…`). The first run of a plan is eager, the
-    /// second records the graph, and later runs replay it. Timed and observed runs are always
-    /// eager.
+    /// One graph (`aclmdlRI…`). The first run of a plan is eager, the second records the graph, and
+    /// later runs replay it. Timed and observed runs are always eager.
     Captured,
 }
 
 impl Launching {
-    /// Returns the name for tables.
+    /// Returns the table name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -180,14 +174,13 @@ impl Launching {
 
 pub(super) enum Watch<'a> {
     Nothing,
-    /// The spans of the streams, from device events, on the time of the given clock.
+    /// From device events, on the time of the given clock.
     Times(Timed, &'a Clock, &'a mut Vec<Span>),
     Values(&'a mut dyn FnMut(usize, Vec<u8>)),
 }
 
 impl Card {
-    /// Opens a device, allocates memory for all plans, joins the communicators of `groups` and
-    /// prepares every step.
+    /// Allocates memory for all plans, joins the communicators of `groups` and prepares every step.
     pub(super) fn open(
         device: Arc<Device>,
         plans: &[Arc<Plan>],
@@ -321,7 +314,7 @@ impl Card {
         Ok(ReadyProgram::Kernel(call.name(), Box::new(prepared)))
     }
 
-    /// Returns the bytes from the first to the last element of a view.
+    /// The bytes from the first to the last element.
     fn memory(&self, plan: &Plan, view: &View) -> Result<BufferSlice> {
         let (region, bytes) = plan.span(view);
         self.regions[region as usize].slice(range(bytes))
@@ -348,8 +341,8 @@ impl Card {
         Ok(ReadyProgram::Exchange(Box::new(RankExchange::new(exchange, communicator, send, recv))))
     }
 
-    /// Adds programs and gives each stream one workspace of the largest size that they need.
-    /// Existing programs keep their workspaces, because graphs may contain the addresses.
+    /// Each stream gets one workspace of the largest size. Existing programs keep theirs, because
+    /// graphs may contain the addresses.
     fn take_workspaces(&mut self, programs: Vec<CardProgram>) -> std::result::Result<(), RankError> {
         let mut wanted = [0; StreamKind::ALL.len()];
         for program in &programs {
@@ -373,17 +366,17 @@ impl Card {
         Ok(())
     }
 
-    /// Returns the device memory in use in addition to the regions, in bytes.
+    /// In addition to the regions.
     pub(super) const fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// Returns the memory of the weights and of the states. All plans share it.
+    /// Memory of weights and states, shared by all plans.
     pub(super) fn kept(&self) -> [Buffer; 2] {
         [Region::Weights, Region::States].map(|region| self.regions[region as usize].clone())
     }
 
-    /// Runs a plan. `inputs` are whole tensors of the right lengths, in the order of the plan.
+    /// `inputs` are whole tensors of the right lengths, in the order of the plan.
     pub(super) fn run(
         &mut self,
         program: usize,
@@ -462,7 +455,6 @@ impl Card {
         download.map_err(|source| self.error("downloading outputs", source))
     }
 
-    /// Enqueues every step eagerly and waits for completion.
     fn walk(&mut self, program: usize, watch: &mut Watch<'_>) -> std::result::Result<(), RankError> {
         let plan = Arc::clone(&self.programs[program].plan);
         let (rank, ordinal) = (self.rank, self.ordinal);
@@ -516,8 +508,8 @@ impl Card {
         (&mut programs[program], LaunchContext { streams, communicators })
     }
 
-    /// Records the steps of a plan as a graph without running them. The other streams fork from the
-    /// compute stream and join it at the end.
+    /// Records a graph without running it. The other streams fork from the compute stream and join
+    /// it at the end.
     fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, context) = self.parts(program);
@@ -567,8 +559,8 @@ impl Card {
     }
 
     /// Finds the op at which a stream stopped, and the cause. `source` was reported after `issued`
-    /// steps; the next step is at `place`. Errors are asynchronous, so `place` does not identify
-    /// the failed op. The completed events of the plan do.
+    /// steps; the next step is at `place`. Errors are asynchronous, so only the completed events of
+    /// the plan identify the op.
     fn stopped(
         &self,
         program: usize,
@@ -581,7 +573,7 @@ impl Card {
         let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
         let mut failed: Vec<_> =
             kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
-        // A lost peer is not the cause if another stream failed for another reason.
+        // A lost peer is not the cause if another stream failed otherwise.
         if failed.iter().any(|(_, failure)| failure.kind() != ErrorKind::PeerLost) {
             failed.retain(|(_, failure)| failure.kind() != ErrorKind::PeerLost);
         }
@@ -602,8 +594,8 @@ impl Card {
         (place, if failure.kind() == source.kind() { source } else { failure })
     }
 
-    /// Finds the op at which a replay stopped. All errors of a graph appear on its launch stream,
-    /// and events in a graph cannot be queried. Only the operator name in the message is available.
+    /// All errors of a graph appear on its launch stream, and its events cannot be queried. Only
+    /// the operator name in the message is available.
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
@@ -666,10 +658,9 @@ impl Card {
         Ok(())
     }
 
-    /// Aborts all communicators, so that waiting ranks stop.
     pub(super) fn abort(&mut self) {
         for (_, communicator) in self.communicators.drain(..) {
-            // The rank has already failed; a second error would hide the first.
+            // A second error would hide the first.
             let _ignored = communicator.abort();
         }
     }
@@ -687,8 +678,8 @@ impl Card {
     }
 }
 
-/// Checks that the device has enough memory for the communicator buffers. A rank that
-/// failed only while joining would block the other ranks.
+/// Checks the memory for the communicator buffers: a rank that failed only while joining would
+/// block the others.
 fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
     let free = device.memory()?.free;

@@ -1,8 +1,4 @@
-//! Finds errors before any rank runs.
-//!
-//! Input: plans, inputs and devices. Output: all problems.
-//!
-//! Invariant: checks change no state.
+//! Finds errors before any rank runs. Checks change no state.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +26,7 @@ pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) 
     groups
 }
 
-/// Checks that all programs of an engine have the same weights and states at the same places.
+/// All programs of an engine have the same weights and states at the same places.
 pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     let mut problems = Diagnostics::new();
     let Some((first, others)) = programs.split_first() else { return problems };
@@ -84,7 +80,7 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     )
 }
 
-/// Returns the operators that the library lacks, each with its first call and the number of calls.
+/// Operators that the library lacks, with first call and number of calls.
 pub(super) fn operator_problems<P: Borrow<Plan>>(
     cann: &Cann,
     programs: &[impl AsRef<[P]>],
@@ -128,8 +124,8 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
-/// Returns the target that these devices support with the kernels of `source`. Fused products with
-/// collectives require all devices on one host.
+/// Returns the target that these devices support. Fused products with collectives require all
+/// devices on one host.
 #[must_use]
 pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
     let chip = cann.soc_name().and_then(|name| Soc::find(&name));
@@ -142,11 +138,10 @@ pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Ta
     }
 }
 
-/// First CANN version that supports collectives in graphs (AscendCL guide 8.5, capture).
+/// AscendCL guide 8.5, capture.
 const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
 
-/// Reports a capture of collectives that the library does not support. A library without a version
-/// is assumed to support it.
+/// A library without a version is assumed to support captured collectives.
 pub(super) fn capture_problem<P: Borrow<Plan>>(
     cann: &Cann,
     programs: &[impl AsRef<[P]>],
@@ -165,7 +160,7 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(
 }
 
 /// Returns the size of each region of a rank, in the order of [`Region::ALL`]. Programs of one
-/// engine do not run concurrently, so each size is the largest of the programs.
+/// engine do not run concurrently, so the largest counts.
 #[must_use]
 pub fn regions_wanted<P: Borrow<Plan>>(
     programs: &[impl AsRef<[P]>],
@@ -176,13 +171,13 @@ pub fn regions_wanted<P: Borrow<Plan>>(
     Region::ALL.map(|region| of(region).unwrap_or_default())
 }
 
-/// Returns the number of communicators of a rank for the programs of one engine.
+/// Counts the communicators of a rank.
 #[must_use]
 pub fn communicators_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> usize {
     groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count()
 }
 
-/// Returns the device memory of a rank by use: each region, and the communicator buffers.
+/// Returns the device memory of a rank: each region, and the communicator buffers.
 #[must_use]
 pub fn memory_wanted<P: Borrow<Plan>>(
     programs: &[impl AsRef<[P]>],
@@ -196,7 +191,6 @@ pub fn memory_wanted<P: Borrow<Plan>>(
         .collect()
 }
 
-/// Checks that the regions of a rank fit its device, before anything is loaded.
 pub(super) fn memory_problem(
     programs: &[Vec<Arc<Plan>>],
     rank: usize,

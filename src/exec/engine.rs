@@ -1,7 +1,4 @@
-//! Runs the ranks of one process, one thread per rank, controlled through channels.
-//!
-//! Input: the plans of all ranks. Output: the local ranks, started together with the ranks of the
-//! other processes.
+//! Runs the ranks of one process, one thread per rank.
 //!
 //! Invariant: a call returns when every local rank has answered or another process has failed.
 //! After such a failure, ranks that do not answer are abandoned, because their peers will never
@@ -34,31 +31,30 @@ use super::shards::{LoadedShard, Shards, StopSignal};
 use super::tensors::NamedTensors;
 use super::timing::Timed;
 
-/// A named value of one rank, observed during a run.
+/// A value observed during a run.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// The rank that was observed.
+    /// Observed rank.
     pub rank: usize,
-    /// Index of the tap in the plan.
+    /// Tap index in the plan.
     pub tap: usize,
-    /// The rank's shard, row-major bytes.
+    /// The rank's shard, row-major.
     pub bytes: Vec<u8>,
 }
 
-/// A clock that returns the time of the calling thread, in nanoseconds. An emulated machine may
-/// provide its own time.
+/// Time of the calling thread. An emulated machine may provide its own.
 #[derive(Clone)]
 pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Clock {
-    /// Returns the clock of the host, since 1970. All processes of a host share it.
+    /// Returns the host's clock, since 1970, shared by all processes of a host.
     #[must_use]
     pub fn of_host() -> Self {
         let since = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Arc::new(move || u64::try_from(since().as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the current time in nanoseconds.
+    /// Returns the current time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.0()
@@ -71,35 +67,33 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// Index of a program in an engine. Programs passed to [`Engine::start`] come first, then the added
-/// programs.
+/// Index of a program: those of [`Engine::start`] first, then the added ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub usize);
 
-/// Options of an engine, in addition to the plans.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Processes of the world. If there are several, process `n` runs rank `n`.
     pub group: Arc<ProcessGroup>,
-    /// Profiler marks on the streams.
+    /// Profiler marks.
     pub marks: Marks,
-    /// Launch mode of the steps.
+    /// Launch mode.
     pub launching: Launching,
-    /// Source of the kernels. The plans must be compiled for these kernels.
+    /// Kernels that the plans were compiled for.
     pub kernels: KernelSource,
     /// Device of each rank, if this process runs all ranks. By default, rank `n` uses device `n`.
     pub cards: Vec<usize>,
-    /// Clock for the start and end of a run, see [`Engine::run_times`].
+    /// Clock of [`Engine::run_times`].
     pub clock: Option<Clock>,
-    /// Stops the engine when set to true by any thread. Loading stops and new runs are refused, but
-    /// the current run completes.
+    /// Set by any thread: loading stops and new runs are refused, but the current run completes.
     pub stop: Arc<AtomicBool>,
     /// Weights of another engine on the same devices, used without a copy. [`Engine::load`] then
-    /// receives the states only. Either engine may be dropped first.
+    /// receives only states. Either engine may be dropped first.
     pub weights: Option<SharedWeights>,
 }
 
-/// Weights in device memory that engines can share, from [`Engine::weights`].
+/// Weights that engines can share, from [`Engine::weights`].
 #[derive(Clone)]
 pub struct SharedWeights {
     plans: Vec<Arc<Plan>>,
@@ -127,10 +121,10 @@ impl Default for EngineOptions {
     }
 }
 
-/// Time for a rank to notice the failure of another process before the rank is abandoned.
+/// For a rank to notice the failure of another process.
 const GRACE: Duration = Duration::from_millis(800);
 
-/// The local ranks with their devices, weights and states.
+/// The local ranks with devices, weights and states.
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
@@ -200,8 +194,7 @@ fn local_ranks(
     local
 }
 
-/// Returns the shared weights of each local rank. Checks that they are on the same device and that
-/// the other regions fit the free memory.
+/// Checks that given weights are on the same device and that the other regions fit the free memory.
 fn shared_weights(
     programs: &[Vec<Arc<Plan>>],
     local: &[(usize, usize)],
@@ -230,14 +223,10 @@ impl Engine {
     /// world must call this function with the same plans.
     ///
     /// # Errors
-    /// Before any device is opened, all of these problems at once:
-    /// - There are fewer devices than ranks.
-    /// - The programs do not share weights and states, or place shared weights differently.
-    /// - The library lacks an operator or the requested capture.
-    /// - A device has too little memory.
+    /// Before any device is opened, all problems of: too few devices, weights and states that
+    /// differ or are placed differently, missing operators, unsupported capture, too little memory.
     ///
-    /// Afterwards: an error of a device, different plans in another process, or the failure of
-    /// another process.
+    /// Afterwards: an error of a device, different plans in another process, or its failure.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
@@ -296,7 +285,6 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Connects the local ranks with the other processes and collects the workspace sizes.
     fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
@@ -309,8 +297,7 @@ impl Engine {
             Ok(())
         };
         drop((shared, devices));
-        // If the gate stays closed, the ranks end. The cause is this error, or one of their
-        // answers.
+        // If the gate stays closed, the cause is this error, or an answer of a rank.
         let opened = self.collect(drop);
         met?;
         let opened = opened?;
@@ -329,8 +316,8 @@ impl Engine {
         self.share_workspaces(workspaces)
     }
 
-    /// Prepares another program on all ranks, in the existing memory, and returns its id. All
-    /// processes must call this function at the same time.
+    /// Prepares another program on all ranks, in the existing memory. All processes must call this
+    /// function at the same time.
     ///
     /// # Errors
     /// - The plans place weights or states differently, need unsupported launches, more memory or
@@ -356,7 +343,7 @@ impl Engine {
         Ok(ProgramId(self.programs.len() - 1))
     }
 
-    /// Returns whether the allocated memory is large enough for additional plans.
+    /// Returns whether the allocated memory fits more plans.
     #[must_use]
     pub fn has_room(&self, plans: &[Plan]) -> bool {
         plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
@@ -392,7 +379,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Compares the plans with the other processes and collects the root tokens of all groups.
     fn meet(&self, groups: &[Vec<usize>], devices: &[Arc<Device>]) -> Result<Vec<GroupRoot>, Error> {
         let mut mine = digest(&self.programs).to_le_bytes().to_vec();
         for (index, ranks) in groups.iter().enumerate() {
@@ -423,21 +409,21 @@ impl Engine {
         groups.iter().zip(roots).map(meeting).collect()
     }
 
-    /// Returns the weights, which another engine on the same devices can share.
+    /// Returns the weights for another engine on the same devices.
     #[must_use]
     pub fn weights(&self) -> SharedWeights {
         let memories = self.shards.iter().map(|shard| (shard.card, shard.weights.clone()));
         SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
     }
 
-    /// Returns the plans of a program by rank. The slice is empty for an unknown program.
+    /// Returns the plans of a program by rank; empty for an unknown program.
     #[must_use]
     pub fn plans(&self, program: ProgramId) -> &[Arc<Plan>] {
         self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the device memory of a rank: each region, and the operator workspace. The list is
-    /// empty for an unknown rank.
+    /// Returns the device memory of a rank: each region, and the operator workspace. Empty for an
+    /// unknown rank.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         if self.programs[0].len() <= rank {
@@ -447,8 +433,8 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Lets `fill` write or read the weights and states of all local ranks. Weights of another
-    /// engine are not included.
+    /// Lets `fill` write or read the weights and states of all local ranks, except weights of
+    /// another engine.
     ///
     /// # Errors
     /// `fill` or a device failed, which stops the engine.
@@ -462,31 +448,30 @@ impl Engine {
         })
     }
 
-    /// Writes whole tensors to the weights and states of all local ranks. `tensors` must contain
-    /// all weights; states are optional.
+    /// Writes whole tensors to the weights and states of all local ranks. States are optional.
     ///
     /// # Errors
-    /// - Weights are missing, unknown, or have another shape or type. All such problems are
-    ///   reported before any write.
+    /// - Weights are missing, unknown, or have another shape or type; all are reported before any
+    ///   write.
     /// - A device failed. Every error stops the engine.
     pub fn fill(&mut self, tensors: &NamedTensors) -> Result<(), Error> {
         self.load(|shards| shards.fill(tensors))
     }
 
-    /// Runs a program on all ranks and waits for completion.
+    /// Runs a program on all ranks and waits.
     ///
     /// # Errors
-    /// - The program does not exist, or the inputs do not match its plan. All such problems are
-    ///   reported before anything runs.
+    /// - The program does not exist, or the inputs do not match; all problems are reported before
+    ///   anything runs.
     /// - A rank failed, which stops the engine.
     pub fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<NamedTensors, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
-    /// Starts a program on all ranks without waiting for completion.
+    /// Starts a program on all ranks without waiting.
     ///
     /// # Errors
-    /// The program does not exist, the inputs do not match its plan, or the engine is stopped.
+    /// The program does not exist, the inputs do not match, or the engine is stopped.
     pub fn begin(
         &mut self,
         program: ProgramId,
@@ -497,22 +482,21 @@ impl Engine {
         Ok(Run { engine: self, program, is_open: true })
     }
 
-    /// Returns the start and end of the last run on each local rank, by the clock of the engine.
-    /// Without a clock, timed runs use the host clock and other runs return an empty slice.
+    /// Returns the start and end of the last run on each local rank. Without a clock, timed runs
+    /// use the host clock and other runs return nothing.
     #[must_use]
     pub fn run_times(&self) -> &[std::ops::Range<u64>] {
         &self.run_times
     }
 
-    /// Returns the spans of all streams of the local ranks in the last run. The slice is empty if
-    /// the run was not timed.
+    /// Returns the spans of the last run on local ranks; empty if it was not timed.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Runs a program as [`Engine::run`] does and passes every named value of the local ranks to
-    /// `observe`. Ranks stop at each value, so this run is slow.
+    /// Runs a program and passes every named value of the local ranks to `observe`. Ranks stop at
+    /// each value, so this is slow.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -609,7 +593,7 @@ impl Engine {
         self.stopped = true;
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
         if !is_caused_here && self.stop_signal.group.size() > 1 {
-            // The cause is in another process, which is about to report it.
+            // The other process is about to report the cause.
             let known = peer.or_else(|| self.stop_signal.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
@@ -628,7 +612,7 @@ impl Engine {
     }
 }
 
-/// A program that is running on all ranks. Dropping it waits for the ranks.
+/// A running program. Dropping it waits for the ranks.
 #[must_use = "the outputs come from `finish`"]
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -638,7 +622,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Waits for the ranks and returns the outputs.
+    /// Waits and returns the outputs.
     ///
     /// # Errors
     /// A rank failed, which stops the engine.
@@ -651,7 +635,7 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // A failure stops the engine, and its next call reports this.
+            // The next call reports a failure.
             let _unheard = self.engine.collect(drop);
         }
     }
@@ -670,7 +654,7 @@ impl Drop for Engine {
     }
 }
 
-/// Reports an error to the other processes, unless another process caused it.
+/// Unless another process caused the error.
 fn tell_peers(group: &ProcessGroup, error: &Error) {
     if !matches!(error, Error::Peer { .. } | Error::Stopped | Error::Interrupted) {
         group.fail(&error.to_string());

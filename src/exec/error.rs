@@ -6,17 +6,17 @@ use crate::base::Diagnostics;
 use crate::device;
 use crate::world::PeerFailure;
 
-/// The failure of one rank.
+/// Failure of one rank.
 #[derive(Debug, thiserror::Error)]
 #[error("rank {rank} (card {card}){}: {source}", place.as_ref().map(|place| format!(", {place}")).unwrap_or_default())]
 pub struct RankError {
-    /// The rank that failed.
+    /// Failed rank.
     pub rank: usize,
-    /// The device of the rank.
+    /// Its device.
     pub card: usize,
-    /// The op and its layer, if known.
+    /// Op and layer, if known.
     pub place: Option<String>,
-    /// The original error of the rank.
+    /// Original error.
     pub source: Box<dyn std::error::Error + Send + Sync>,
     pub(super) at: Instant,
 }
@@ -39,7 +39,7 @@ impl RankError {
 }
 
 impl Error {
-    /// Wraps an error that prevented loading weights.
+    /// Wraps an error of loading weights.
     pub fn fill(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Fill(source.into())
     }
@@ -51,7 +51,7 @@ impl From<PeerFailure> for Error {
     }
 }
 
-/// A rank did not start because another rank could not start.
+/// Another rank could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("another rank could not start")]
 pub(super) struct PeerFailed;
@@ -60,37 +60,36 @@ pub(super) struct PeerFailed;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A problem found before anything ran.
+    /// Found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A device error outside any rank.
+    /// Outside any rank.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// Failed ranks, with the first cause at the start.
+    /// Failed ranks, first cause first.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Ranks(Vec<RankError>),
     /// Another process failed, so the local ranks ended.
     #[error("{failure}{}", here.iter().map(RankError::as_consequence).collect::<String>())]
     Peer {
-        /// The process, and its message or the way it ended.
+        /// The process, and its message or end.
         failure: PeerFailure,
-        /// Positions of the local ranks when they noticed.
+        /// Positions of the local ranks.
         here: Vec<RankError>,
     },
-    /// The weights could not be loaded.
+    /// Weights could not be loaded.
     #[error("loading weights: {0}")]
     Fill(Box<dyn std::error::Error + Send + Sync>),
     /// The caller requested a stop.
     #[error("interrupted")]
     Interrupted,
-    /// A call after an earlier failure stopped the engine.
+    /// An earlier failure stopped the engine.
     #[error("the engine stopped because a rank failed; start a new engine")]
     Stopped,
 }
 
 impl Error {
-    /// Sorts failed ranks by time. Drops failures caused by other ranks, unless no other cause is
-    /// known.
+    /// Sorts by time. Drops failures caused by other ranks, unless no other cause is known.
     pub(super) fn of_ranks(mut failed: Vec<RankError>) -> Self {
         failed.sort_by_key(|error| error.at);
         if failed.iter().any(|error| !error.is_consequence()) {

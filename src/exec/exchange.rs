@@ -1,8 +1,4 @@
-//! A prepared collective of a plan, which can be enqueued repeatedly.
-//!
-//! Input: a [`Collective`] and its memory. Output: a call of the communicator.
-//!
-//! Invariant: enqueueing does not allocate.
+//! A prepared collective of a plan. Enqueueing does not allocate.
 
 use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
@@ -11,8 +7,7 @@ use crate::schedule::plan::{Collective, CollectiveKind};
 pub(super) struct RankExchange {
     pub(super) communicator: usize,
     kind: CollectiveKind,
-    /// Start of each rank's block in the send and receive buffers, for collectives with one block
-    /// per rank.
+    /// Starts of the ranks' blocks in the send and receive buffers.
     starts: [Vec<usize>; 2],
     send: BufferSlice,
     recv: BufferSlice,
@@ -46,7 +41,7 @@ impl RankExchange {
         self.kind.name()
     }
 
-    /// Enqueues the collective. Equal block lengths use simpler calls.
+    /// Equal block lengths use simpler calls.
     pub(super) fn enqueue(&self, communicator: &Communicator, stream: &Stream) -> Result<()> {
         let Self { send, recv, dtype, starts: [sent, received], .. } = self;
         let dtype = *dtype;

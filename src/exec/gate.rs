@@ -1,8 +1,5 @@
-//! Synchronises the local ranks before they join communicators. A rank that cannot allocate its
-//! memory never joins, so the other ranks must not wait for it.
-//!
-//! Input: each local rank reports that it is ready. Output: all ranks receive the root tokens of
-//! all groups.
+//! Synchronises the local ranks before they join communicators: a rank that cannot allocate its
+//! memory never joins, so the others must not wait for it.
 //!
 //! Invariant: a rank that ends early closes the gate, because its channel is dropped.
 
@@ -16,14 +13,13 @@ pub(super) type GroupRoot = (Vec<usize>, RootInfo);
 
 pub(super) type GroupRoots = Arc<Vec<GroupRoot>>;
 
-/// The gate of the ranks of one process. Dropping it before it opens releases the ranks without
-/// tokens.
+/// Dropping it before it opens releases the ranks without tokens.
 #[derive(Default)]
 pub(super) struct Gate {
     ranks: Vec<(Receiver<()>, Sender<GroupRoots>)>,
 }
 
-/// A rank's end of the gate. Dropping it reports that the rank will never be ready.
+/// Dropping it reports that the rank will never be ready.
 pub(super) struct Entrance {
     ready: Sender<()>,
     meetings: Receiver<GroupRoots>,
@@ -50,8 +46,7 @@ impl Gate {
 }
 
 impl Entrance {
-    /// Reports that the rank is ready and waits for the gate to open. Returns `None` if any rank,
-    /// in any process, will never be ready.
+    /// Waits for the gate to open. `None` if any rank, in any process, will never be ready.
     pub(super) fn pass(self) -> Option<GroupRoots> {
         self.ready.send(()).ok()?;
         self.meetings.recv().ok()

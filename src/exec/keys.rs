@@ -1,17 +1,14 @@
-//! Computes how many keys attention reads in a run.
-//!
-//! Input: the masks among the inputs. Output: the number of keys of each sequence. Operators take
+//! Computes how many keys attention reads in a run, from the masks among the inputs. Operators take
 //! these numbers as a host list when they are prepared.
 //!
-//! Invariant: all visible keys are read. Attention also reads fewer than [`BLOCK`] hidden keys per
-//! sequence, without effect on the result. Decoding therefore prepares operators again only once
-//! per `BLOCK` steps, for all sequences together.
+//! Invariant: all visible keys are read, and fewer than [`BLOCK`] hidden keys per sequence, without
+//! effect on the result. Decoding prepares operators again only once per `BLOCK` steps.
 
 use crate::call::View;
 use crate::schedule::plan::{Action, Plan};
 
-/// Number of extra keys that a prepared operator can read. Reading a block of keys takes less
-/// device time than preparing an operator takes on the host.
+/// Extra keys that a prepared operator can read. Reading a block takes less device time than
+/// preparing an operator takes on the host.
 pub const BLOCK: usize = 128;
 
 #[derive(Debug)]
@@ -20,7 +17,7 @@ pub(super) struct Keys {
     mask: View,
     bytes: std::ops::Range<usize>,
     pub(super) steps: Vec<usize>,
-    /// Number of keys per sequence that the launches currently read.
+    /// Keys per sequence that the launches currently read.
     pub(super) lengths: Vec<i64>,
 }
 
@@ -29,7 +26,7 @@ pub(super) fn all(mask: &View) -> Vec<i64> {
 }
 
 impl Keys {
-    /// Returns the launches of a plan, grouped by mask and prepared for [`all`] keys.
+    /// By mask, prepared for [`all`] keys.
     pub(super) fn of(plan: &Plan) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -47,8 +44,7 @@ impl Keys {
         found
     }
 
-    /// Returns the numbers of keys to prepare before a run with these inputs. Returns `None` if the
-    /// current ones fit.
+    /// Numbers of keys to prepare for these inputs; `None` if the current ones fit.
     pub(super) fn wanted(&self, inputs: &[u8]) -> Option<Vec<i64>> {
         let &[batch, _, rows, room] = self.mask.shape.sizes() else { return None };
         if batch * rows * room == 0 {
@@ -66,7 +62,7 @@ impl Keys {
     }
 }
 
-/// Returns the number of keys up to the last visible one in any row.
+/// Number of keys up to the last visible one in any row.
 fn shown(mask: &[u8], room: usize) -> usize {
     mask.chunks(room).rev().fold(0, |most, row| {
         let shows = |part: &[u8]| part.contains(&0);
@@ -87,8 +83,7 @@ mod tests {
         Keys { bytes: 3..3 + mask.elems(), lengths: all(&mask), mask, steps: Vec::new() }
     }
 
-    /// Returns inputs where the last row of each sequence sees `seen` keys, and each earlier row
-    /// one key less.
+    /// The last row of each sequence sees `seen` keys, and each earlier row one less.
     fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
         let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);
         let row = |seen: usize| (0..room).map(move |at| u8::from(at >= seen));

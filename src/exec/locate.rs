@@ -1,30 +1,26 @@
-//! Finds the op at which a rank stopped, from the events that the plan records.
-//!
-//! Input: a plan, the number of enqueued steps, the completed events and the error text. Output:
-//! the op and its layer. The method works on devices and on the emulator. A stopped stream runs no
-//! later step, so its later events stay incomplete.
+//! Finds the op at which a rank stopped, from the events that the plan records, on devices and on
+//! the emulator. A stopped stream runs no later step, so its later events stay incomplete.
 //!
 //! Invariant: the reported op was enqueued on the failed stream, after its last completed event.
 
 use crate::base::Id;
 use crate::schedule::plan::{Action, OpNote, Plan, StreamKind};
 
-/// Longest profiler mark in bytes (CANN: `aclprofMarkEx` takes at most 127).
+/// `aclprofMarkEx` takes at most 127 bytes.
 const MARK_BYTES: usize = 127;
 
 pub(super) struct RankProgress<'a> {
     pub(super) plan: &'a Plan,
     pub(super) issued: usize,
-    /// The failed stream. `None` for a graph on several streams, because its events cannot be
-    /// queried.
+    /// `None` for a graph on several streams, whose events cannot be queried.
     pub(super) stream: Option<StreamKind>,
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
-    /// Returns the name of a step's operator in error messages; empty if it has none.
+    /// Operator name in error messages, or empty.
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
 }
 
-/// Returns a text such as `layer 3, all_reduce of layers.3.mlp.out`, or a range from the first to
-/// the last possible op. Returns `None` if the plan has no such op.
+/// Such as `layer 3, all_reduce of layers.3.mlp.out`, or a range from the first to the last
+/// possible op.
 pub(super) fn stopped_at(progress: &RankProgress<'_>, failure: &str) -> Option<String> {
     let RankProgress { plan, issued, stream, is_done, operator } = progress;
     let own = || {
@@ -58,7 +54,7 @@ pub(super) fn stopped_at(progress: &RankProgress<'_>, failure: &str) -> Option<S
     Some(if first == last { first.to_string() } else { format!("between {first} and {last}") })
 }
 
-/// Returns the profiler mark of each step, or `None` if it equals the previous mark of the stream.
+/// The profiler mark of each step, if it differs from the previous mark of the stream.
 pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
     let mut last: [Option<&OpNote>; StreamKind::ALL.len()] = Default::default();
     let text = |note: &OpNote| {
@@ -124,7 +120,7 @@ mod tests {
         )
     }
 
-    /// Returns the event after the last compute step before the collective, and the event after the
+    /// The event after the last compute step before the collective, and the event after the
     /// collective.
     fn events(plan: &Plan) -> (usize, usize) {
         let recorded = |stream| {

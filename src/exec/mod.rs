@@ -1,19 +1,14 @@
 //! Runs plans: each rank is one thread with one device.
 //!
-//! Input: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the world.
-//!
-//! Output: an [`Engine`] for the local ranks. It loads weights and runs plans on all ranks, from
-//! named input tensors to named output tensors.
+//! An [`Engine`] loads weights and runs plans on all local ranks, from named input tensors to named
+//! output tensors.
 //!
 //! Invariants:
 //! - The engine prepares operators, workspaces and memory once, at the start. A run only enqueues
-//!   work. The exception is attention, which is prepared again once per [`KEY_BLOCK`] decoded
-//!   tokens.
+//!   work. Only attention is prepared again once per [`KEY_BLOCK`] decoded tokens.
 //! - No work is pending after [`Engine::run`] returns.
 //! - If a rank fails, all ranks end. The error names the first failed rank, its device and the op.
 //!   Processes notify each other of failures and detect lost processes.
-//!
-//! Not here: models and meshes.
 
 mod card;
 mod checks;

@@ -1,5 +1,3 @@
-//! Prepares one call of a plan.
-
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
 use crate::call::{Call, View};
 use crate::device::{
@@ -7,9 +5,8 @@ use crate::device::{
     operator,
 };
 
-/// Checks a call with the device's library and prepares it. `tensor` returns the device memory of a
-/// view. `keys` limits the keys per sequence of attention operators that support it; `None` means
-/// all keys.
+/// Checks a call with the device's library and prepares it. `keys` limits the keys per sequence of
+/// attention operators that support it; `None` means all.
 ///
 /// # Errors
 /// The library or `tensor` refuses.
@@ -27,10 +24,7 @@ pub fn prepare(
     operator::prepare(call.name(), arguments)
 }
 
-/// Prepares a fused product and collective over a communicator, as [`prepare`] does.
-///
-/// # Errors
-/// As [`prepare`], or the library does not name the communicator.
+/// Prepares a fused product and collective. The library may not name the communicator.
 pub(super) fn prepare_joined(
     call: &Call,
     tensor: &dyn Fn(&View) -> Result<Tensor>,
@@ -45,11 +39,7 @@ pub(super) fn prepare_joined(
     operator::prepare(call.name(), arguments)
 }
 
-/// Prepares a kernel call with entry function `entry`. `memory` returns the bytes from the first to
-/// the last element of a view.
-///
-/// # Errors
-/// The kernel does not exist, its arguments have other kinds, or `memory` or the library refuses.
+/// `memory` returns the bytes from the first to the last element of a view.
 pub(super) fn prepare_kernel(
     call: &Call,
     entry: &str,

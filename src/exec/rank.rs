@@ -1,6 +1,5 @@
-//! The thread of one rank: opens its device, then executes commands.
-//!
-//! Input: [`RankCommand`]s. Output: one answer per command as an [`EngineEvent`], even after a panic.
+//! The thread of one rank: opens its device, then answers each [`Command`] with an [`EngineEvent`],
+//! even after a panic.
 //!
 //! Invariant: a failed rank aborts its communicators before it answers, so that waiting ranks end.
 
@@ -39,7 +38,7 @@ pub(super) enum Shown {
     Values,
 }
 
-/// The outputs that a rank returns. All ranks have whole outputs, so one rank is enough.
+/// All ranks have whole outputs, so one rank is enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WantedOutputs {
     Nothing,
@@ -49,11 +48,11 @@ pub(super) enum WantedOutputs {
 pub(super) enum RankAnswer {
     Opened {
         workspace_bytes: usize,
-        /// Memory of the weights and of the states.
+        /// Memory of weights and states.
         kept: [Buffer; 2],
     },
     Prepared {
-        /// Operator workspace of all programs so far.
+        /// Of all programs so far.
         workspace_bytes: usize,
     },
     Ran(RankRun),
@@ -62,7 +61,7 @@ pub(super) enum RankAnswer {
 pub(super) struct RankRun {
     pub(super) outputs: Vec<Vec<u8>>,
     pub(super) spans: Vec<Span>,
-    /// Start and end, if the rank has a clock or the run was timed.
+    /// If the rank has a clock or the run was timed.
     pub(super) time: Option<std::ops::Range<u64>>,
 }
 
@@ -89,8 +88,7 @@ pub(super) struct RankStart {
 }
 
 impl RankThread {
-    /// Starts the thread. Its first answer arrives when the device is open. If `weights` is given,
-    /// no memory is allocated for weights.
+    /// The first answer arrives when the device is open. Given `weights` need no memory.
     pub(super) fn start(
         device: Arc<Device>,
         plans: Vec<Arc<Plan>>,
@@ -112,7 +110,7 @@ impl RankThread {
         Self { rank, card, commands: Some(commands), thread: thread.ok() }
     }
 
-    /// Sends a command. If the thread has ended, its answer or the lack of one shows this.
+    /// If the thread has ended, its answer or the lack of one shows this.
     pub(super) fn tell(&self, command: RankCommand) {
         let _gone = self.commands.as_ref().map(|commands| commands.send(command));
     }

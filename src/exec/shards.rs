@@ -1,7 +1,5 @@
-//! Access to the weights and states of the local ranks in device memory.
-//!
-//! Input: the plans and the memory of the ranks. Output: [`Shards`], which several threads can use
-//! at once.
+//! Access to the weights and states of the local ranks in device memory, for several threads at
+//! once.
 //!
 //! Invariants: a write stays within its part. No write starts after a stop request or the failure
 //! of another process.
@@ -25,7 +23,7 @@ pub(super) struct LoadedShard {
     pub(super) states: Buffer,
 }
 
-/// Conditions that stop loading: a request of the caller, or a failure of another process.
+/// Stops loading: a request of the caller, or a failure of another process.
 #[derive(Debug)]
 pub(super) struct StopSignal {
     pub(super) stop: Arc<AtomicBool>,
@@ -41,14 +39,14 @@ impl StopSignal {
     }
 }
 
-/// The shards of each weight and state on the local ranks.
+/// Local shards of each weight and state.
 #[derive(Debug)]
 pub struct Shards<'a> {
     weights: Vec<Vec<Part<'a>>>,
     states: Vec<Vec<Part<'a>>>,
 }
 
-/// A rank's shard of a weight or state.
+/// A rank's shard of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     tensor: &'a Tensor,
@@ -77,19 +75,19 @@ impl<'a> Shards<'a> {
         }
     }
 
-    /// Returns the parts of each weight, in the order of the program and by rank.
+    /// Returns the parts of each weight, in program order and by rank.
     #[must_use]
     pub fn weights(&self) -> &[Vec<Part<'a>>] {
         &self.weights
     }
 
-    /// Returns the parts of each state, in the order of the program and by rank.
+    /// Returns the parts of each state, in program order and by rank.
     #[must_use]
     pub fn states(&self) -> &[Vec<Part<'a>>] {
         &self.states
     }
 
-    /// Returns the selected weights and all states.
+    /// Selects weights; keeps all states.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&Tensor) -> bool) -> Self {
         let is_wanted = |parts: &&Vec<Part<'a>>| parts.first().is_some_and(|part| is_wanted(part.tensor));
@@ -102,8 +100,8 @@ impl<'a> Shards<'a> {
     /// Writes whole tensors to all weights. States are optional.
     ///
     /// # Errors
-    /// - Weights are missing, unknown, or have another shape or type. All such problems are
-    ///   reported before any write.
+    /// - Weights are missing, unknown, or have another shape or type; all are reported before any
+    ///   write.
     /// - A device failed.
     pub fn fill(&self, tensors: &NamedTensors) -> Result<(), Error> {
         let first = |parts: &'_ Vec<Part<'a>>| parts.first().map(|part| part.tensor);
@@ -117,12 +115,12 @@ impl<'a> Shards<'a> {
         Ok(())
     }
 
-    /// Returns all parts of all weights.
+    /// Iterates over all weight parts.
     pub fn parts(&self) -> impl Iterator<Item = &Part<'a>> {
         self.weights.iter().flatten()
     }
 
-    /// Returns the size of all weight parts in bytes.
+    /// Sums the weight parts.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.parts().map(|part| part.slot.bytes).sum()
@@ -130,19 +128,19 @@ impl<'a> Shards<'a> {
 }
 
 impl Part<'_> {
-    /// Returns the rank of this shard.
+    /// Returns the rank.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shard.plan.rank
     }
 
-    /// Returns the weight or state, with the ranges of this shard.
+    /// Returns the weight or state, with this shard's ranges.
     #[must_use]
     pub const fn tensor(&self) -> &Tensor {
         self.tensor
     }
 
-    /// Writes bytes at an offset of the part.
+    /// Writes at an offset of the part.
     ///
     /// # Errors
     /// The device failed, or work must stop.
@@ -151,10 +149,7 @@ impl Part<'_> {
         self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
-    /// Returns the device memory of a byte range of the part.
-    ///
-    /// # Errors
-    /// The range is outside the part, or work must stop.
+    /// Device memory of a byte range. Fails if the range is outside the part or work must stop.
     pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, Error> {
         self.stop_signal.check()?;
         let end = (offset as u64).saturating_add(len_bytes as u64);
@@ -167,7 +162,7 @@ impl Part<'_> {
         self.memory.slice(start..start + len_bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
-    /// Reads the bytes of the part, row-major.
+    /// Reads the part, row-major.
     ///
     /// # Errors
     /// The device failed, or work must stop.

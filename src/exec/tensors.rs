@@ -1,8 +1,5 @@
 //! Whole tensors by name: inputs and outputs of runs, and contents of weights and states.
 //!
-//! Input: tensors or slices of numbers. Output: the bytes of the tensors that a plan names, and the
-//! reverse.
-//!
 //! Invariants: tensors keep the bits of their elements. A slice of numbers is converted to the type
 //! of the target, if both are floats or both are integers.
 
@@ -12,8 +9,8 @@ use super::error::Error;
 use crate::base::{DType, Diagnostic, Diagnostics, HostTensor, Shape};
 use crate::schedule::plan::Tensor;
 
-/// Elements of a tensor, with their type. A slice of numbers has no shape and fits every tensor
-/// with the same number of elements.
+/// Elements of a tensor, with their type. A slice of numbers fits every tensor with as many
+/// elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elements {
     dtype: DType,
@@ -103,20 +100,20 @@ impl From<Vec<bool>> for Elements {
     }
 }
 
-/// A collection of whole tensors by name. A clone shares the elements.
+/// Whole tensors by name. A clone shares the elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedTensors {
     all: Vec<(String, Elements)>,
 }
 
 impl NamedTensors {
-    /// Returns an empty collection of tensors.
+    /// Creates an empty collection.
     #[must_use]
     pub const fn new() -> Self {
         Self { all: Vec::new() }
     }
 
-    /// Returns zero tensors with the names and shapes of a plan.
+    /// Creates zero tensors with a plan's names and shapes.
     #[must_use]
     pub fn zeros(tensors: &[Tensor]) -> Self {
         let zeros = |tensor: &Tensor| Elements {
@@ -136,21 +133,21 @@ impl NamedTensors {
         outputs.map(elements).collect()
     }
 
-    /// Returns the collection with a tensor added or replaced.
+    /// Adds or replaces a tensor.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, tensor: impl Into<Elements>) -> Self {
         self.set(name, tensor);
         self
     }
 
-    /// Adds a tensor, or replaces the tensor of the same name.
+    /// Adds or replaces a tensor.
     pub fn set(&mut self, name: impl Into<String>, tensor: impl Into<Elements>) {
         let name = name.into();
         self.all.retain(|(known, _)| *known != name);
         self.all.push((name, tensor.into()));
     }
 
-    /// Returns the tensor of this name. A slice of numbers has one dim.
+    /// Returns a tensor. A slice of numbers has one dim.
     ///
     /// # Errors
     /// No tensor has this name.
@@ -163,7 +160,7 @@ impl NamedTensors {
         })
     }
 
-    /// Returns the tensor of a collection with one tensor.
+    /// Returns the only tensor.
     ///
     /// # Errors
     /// The number of tensors is not one.
@@ -194,7 +191,7 @@ impl NamedTensors {
         }
     }
 
-    /// Returns the names and tensors, in order.
+    /// Iterates over names and tensors.
     pub fn iter(&self) -> impl Iterator<Item = (&str, HostTensor)> {
         self.all.iter().map(|(name, elements)| (name.as_str(), elements.tensor()))
     }
@@ -203,11 +200,9 @@ impl NamedTensors {
         self.all.iter().find(|(known, _)| known == name).map(|(_, elements)| elements)
     }
 
-    /// Returns the bytes of `wanted`, then of `optional`. Missing optional tensors are `None`.
-    /// `kind` names the tensors in messages.
-    ///
-    /// # Errors
-    /// All tensors that are missing, do not fit, or are in neither list.
+    /// The bytes of `wanted`, then of `optional`, with `None` for missing ones. `kind` names the
+    /// tensors in messages. Reports all tensors that are missing, do not fit, or are in neither
+    /// list.
     pub(super) fn in_order(
         &self,
         kind: &str,

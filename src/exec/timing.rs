@@ -1,11 +1,11 @@
 //! Measures the work of streams with device events.
 //!
-//! Input: the enqueued steps of a plan. Output: [`Span`]s, each between two timed
-//! events. Another event at the start of the run relates device time to the host clock.
+//! Each [`Span`] is between two timed events. Another event at the start of the run relates device
+//! time to the host clock.
 //!
-//! Limits: an event completes when its stream is free. If the device waits for the host, the time
-//! to issue a call is part of the span; device profilers are more exact. The clocks of several
-//! devices agree to some tens of microseconds, through their hosts.
+//! Limits: if the device waits for the host, the time to issue a call is part of the span; device
+//! profilers are more exact. The clocks of several devices agree to some tens of microseconds,
+//! through their hosts.
 //!
 //! Invariant: events are created once and reused. An untimed run records none.
 
@@ -17,16 +17,16 @@ use crate::timeline::Span;
 
 use super::engine::Clock;
 
-/// Level of timing of a run. Timed runs are eager.
+/// Level of timing. Timed runs are eager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timed {
-    /// Records only the events of the plan.
+    /// Only the events of the plan.
     #[default]
     No,
-    /// Measures each collective, and the operators between two waits of a stream as one span. Idle
-    /// time before the host issues the next call counts. The cost is four events per collective.
+    /// Each collective, and the operators between two waits of a stream as one span, including idle
+    /// time before the next call. Four events per collective.
     Streams,
-    /// Measures each operator and each collective, with two events per call.
+    /// Each operator and collective, two events per call.
     Steps,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct StepTimer {
     events: Vec<Event>,
     used: usize,
     origin_ns: u64,
-    /// First step and start event of the open span of each stream.
+    /// First step and start event of each open span.
     open: [Option<(usize, usize)>; StreamKind::ALL.len()],
     marked: Vec<TimedSteps>,
 }
@@ -48,7 +48,7 @@ struct TimedSteps {
 }
 
 impl StepTimer {
-    /// Starts a run. All streams must be idle.
+    /// All streams must be idle.
     pub(super) fn begin(
         &mut self,
         wanted: Timed,
@@ -109,7 +109,7 @@ impl StepTimer {
         (0..streams.len()).try_for_each(|stream| self.close(device, streams, stream))
     }
 
-    /// Returns the spans. All streams must be idle. `operator` returns the name of a step.
+    /// All streams must be idle. `operator` names a step.
     pub(super) fn spans(&self, plan: &Plan, operator: &dyn Fn(usize) -> &'static str) -> Result<Vec<Span>> {
         let ns = |event: usize| -> Result<u64> {
             let since_us = self.events[event].elapsed_us(&self.events[0])?;

@@ -1,13 +1,10 @@
 //! Uploads bytes to devices through page-locked memory.
 //!
-//! Input: a part, an offset and a function that writes the bytes. Output: asynchronous copies.
+//! Each value belongs to one thread. It has one stream per rank and two page-locked buffers in
+//! total: one is filled while the other is copied. Small buffers lock little memory and stay in the
+//! core's cache on emulated devices.
 //!
-//! Each value belongs to one thread. It has one stream per rank, and two page-locked buffers in
-//! total. One buffer is filled while the other is copied. Few small buffers lock little memory and
-//! stay in the core's cache on emulated devices.
-//!
-//! Invariants: calls wait only for the older buffer and for no other device work. A dropped upload
-//! is complete.
+//! Invariants: calls wait only for the older buffer. A dropped upload is complete.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -21,7 +18,7 @@ const MOST_UNDER_WAY: usize = 2;
 
 const LEAST_BYTES: usize = 512 << 10;
 
-/// The uploads of one thread.
+/// Uploads of one thread.
 #[derive(Debug, Default)]
 pub struct Uploads<'a> {
     under_way: VecDeque<(Transfer, Part<'a>, usize)>,
@@ -31,7 +28,7 @@ pub struct Uploads<'a> {
 
 impl<'a> Uploads<'a> {
     /// Lets `fill` write `len_bytes` bytes, and uploads them to an offset of a part. Returns the
-    /// bytes of earlier uploads that have completed.
+    /// bytes of completed earlier uploads.
     ///
     /// # Errors
     /// `fill` or a device failed, the range is outside the part, or work must stop.
@@ -51,7 +48,7 @@ impl<'a> Uploads<'a> {
         {
             arrived += self.wait_for_oldest()?;
         }
-        // The most recently copied buffer, which may still be in the core's cache.
+        // The most recently copied buffer may still be in the core's cache.
         let fits = self.idle.iter().rposition(|memory| memory.len() >= len_bytes);
         let mut memory = match fits {
             Some(at) => self.idle.swap_remove(at),
@@ -82,7 +79,7 @@ impl<'a> Uploads<'a> {
         Ok(arrived)
     }
 
-    /// Waits for the oldest upload, if any, and reuses its buffer.
+    /// Waits for the oldest upload and reuses its buffer.
     fn wait_for_oldest(&mut self) -> Result<Bytes, Error> {
         let Some((transfer, part, len_bytes)) = self.under_way.pop_front() else { return Ok(Bytes(0)) };
         self.idle.push(transfer.wait().map_err(|error| part.failed("loading", error.into()))?);
