@@ -48,7 +48,7 @@ pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
     Emitted { plan: emitter.plan, ends, begins: Vec::new(), reserved: Vec::new() }
 }
 
-/// Returns every group that some op exchanges in. The list is the same on all ranks.
+/// Every group that some op exchanges in, the same on all ranks.
 fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut seen: Vec<&[AxisId]> = Vec::new();
@@ -76,23 +76,23 @@ struct SideParts {
 struct Emitter<'a> {
     placed: &'a Placed,
     rank: usize,
-    /// Global rank of mesh rank 0. Nonzero on later pipeline stages.
+    /// Of mesh rank 0; nonzero on later pipeline stages.
     first_rank: usize,
     first_note: usize,
     now: OpId,
     plan: Plan,
     views: Vec<Option<View>>,
-    /// Part of a shared exchange buffer that each value is computed in.
+    /// Part of a shared exchange buffer for each value.
     windows: Vec<Option<View>>,
     shared: FxHashMap<OpId, [SideParts; 2]>,
-    /// Buffers of padded values that are not zeroed yet.
+    /// Padded values.
     not_zeroed: Vec<View>,
-    /// Results derived from tensors that have not been overwritten since.
+    /// From tensors that have not been overwritten since.
     known: Vec<Known>,
     joins: Joins,
-    /// Location of params and states that follow another tensor in its buffer.
+    /// Params and states that follow another tensor in its buffer.
     behind: FxHashMap<ValueId, (BufferId, usize)>,
-    /// Ops already computed by the launch of an earlier op.
+    /// Including launches of earlier ops.
     is_emitted: FxHashSet<OpId>,
     launched: FxHashMap<OpId, Launched>,
     twice: Vec<(View, View)>,
@@ -125,7 +125,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Returns the buffer of a param, state or input, and its offset there in elements.
+    /// With the offset in elements.
     fn place(&mut self, id: ValueId, region: Region, elems: usize) -> (BufferId, usize) {
         if let Some(place) = self.behind.remove(&id) {
             return place;
@@ -230,7 +230,7 @@ impl<'a> Emitter<'a> {
             (value.dtype, placed.layouts[*id].local_shape(&placed.mesh, &value.shape, self.rank))
         };
         let locals: Vec<(DType, Shape)> = values.iter().map(local).collect();
-        // Values that are exchanged together have the same type.
+        // Values exchanged together have one type.
         let dtype = locals[0].0;
         let all = self.temporary(dtype, [locals.iter().map(|(_, shape)| shape.elems()).sum()].into());
         let mut offset = 0;
@@ -242,7 +242,7 @@ impl<'a> Emitter<'a> {
         SideParts { each: locals.into_iter().map(window).collect(), all }
     }
 
-    /// Returns the shard `part` of `view` along `dim`, where `view` holds `whole`.
+    /// The shard `part` of `view` along `dim`, where `view` holds `whole`.
     fn shard(&self, view: &View, whole: ValueId, part: ValueId, dim: usize) -> View {
         let Placed { program, mesh, layouts } = self.placed;
         let shape = &program.values[whole].shape;
@@ -278,7 +278,7 @@ impl<'a> Emitter<'a> {
         View::contiguous(buffer, value.dtype, local)
     }
 
-    /// Like [`Emitter::new_view`], but always dense, because a collective writes it.
+    /// Always dense, because a collective writes it.
     fn received(&mut self, id: ValueId) -> View {
         if self.windows[id.index()].as_ref().is_some_and(|window| !window.is_contiguous()) {
             self.windows[id.index()] = None;
@@ -386,9 +386,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Sums over the ranks in the order of [`tree`](crate::program::tree). Each rank sums one share
-    /// of all parts, then the ranks gather the shares; this moves the bytes of a ring. For small
-    /// sums or two ranks, every rank gathers all parts and sums them itself.
+    /// Sums in the order of [`tree`](crate::program::tree). Each rank sums one share of all parts,
+    /// then the ranks gather the shares; this moves the bytes of a ring. For small sums or two
+    /// ranks, every rank gathers and sums all parts itself.
     fn all_reduce_in_tree(&mut self, op: OpId, axes: &[AxisId], send: View, recv: &View) {
         let (cards, elems, dtype) = (self.placed.mesh.joint_size(axes), send.elems(), send.dtype);
         if cards == 2 || (cards * send.len_bytes()) as u64 <= SMALL_BYTES {
@@ -471,8 +471,8 @@ impl<'a> Emitter<'a> {
         )
     }
 
-    /// Returns start and length of each rank's shard under `layout` along `dim`, for the ranks of
-    /// the group of `axes`. Starts are relative to this rank's range under `around`.
+    /// Start and length of each rank's shard under `layout` along `dim`, for the group of `axes`.
+    /// Starts are relative to this rank's range under `around`.
     fn parts(
         &self,
         value: ValueId,
@@ -496,7 +496,7 @@ impl<'a> Emitter<'a> {
         self.views[op.result().index()] = Some(view);
     }
 
-    /// Pads with zeros. Emits no step if the operand is already part of a zeroed buffer.
+    /// Emits no step if the operand is already part of a zeroed buffer.
     fn pad(&mut self, id: OpId, op: &Op, dim: usize) {
         let into = self.new_view(op.result());
         self.views[op.result().index()] = Some(into.clone());
@@ -561,8 +561,7 @@ impl<'a> Emitter<'a> {
         let row = recv.elems() / recv.shape[dim].max(1);
         let counts: Vec<usize> = parts.iter().map(|(_, len)| len * row).collect();
         let kind = CollectiveKind::AllGather { counts };
-        // Received blocks are concatenated. That is already the result if all outer dims have size
-        // 1.
+        // Concatenated blocks are the result if all outer dims have size 1.
         if recv.shape[..dim].iter().all(|size| *size == 1) {
             self.exchange(id, axes, kind, send, recv);
             return;

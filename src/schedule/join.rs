@@ -1,12 +1,10 @@
 //! Finds the ops of a lowered program that can share a launch, and the params and states that must
-//! be contiguous for it.
+//! be contiguous for it: the products of one activation, a sum with its norm, the rotary embeddings
+//! of queries and keys, and the two cache writes of a layer.
 //!
-//! Input: a lowered program. Output: [`Joins`], which covers the products of one activation, a sum
-//! with its norm, the rotary embeddings of queries and keys, and the two cache writes of a layer.
-//!
-//! Invariant: the result depends on the program alone, not on rank, batch or length. All programs
-//! of a model thus lay out weights and caches alike. `emit::joined` decides whether a rank's shards
-//! can be launched as one.
+//! Invariant: the result depends on the program alone, not on rank, batch or length, so all
+//! programs of a model lay out weights and caches alike. `emit::joined` decides whether a rank's
+//! shards can be launched as one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -23,14 +21,14 @@ pub(super) struct JoinedProduct {
     pub(super) bias: Option<OpId>,
 }
 
-/// Ops that may share a launch. `gated`: a single op reads the results of both products as one.
+/// `gated`: a single op reads the results of both products as one.
 #[derive(Clone, Debug)]
 pub(super) enum LaunchGroup {
     Products {
         members: Vec<JoinedProduct>,
         gated: bool,
     },
-    /// The scales of an activation's rows and its integers.
+    /// Scales and integers of an activation.
     Quantised([OpId; 2]),
     Norm([OpId; 2]),
     Rotary([OpId; 2]),
@@ -54,7 +52,7 @@ impl LaunchGroup {
 pub(super) struct Joins {
     groups: FxHashMap<OpId, LaunchGroup>,
     beside: FxHashMap<ValueId, Vec<ValueId>>,
-    /// Cache writes of new keys and their values, by the op that rotates the keys.
+    /// Cache writes of keys and values, by the op that rotates the keys.
     turned: FxHashMap<OpId, [OpId; 2]>,
     pub(super) kernels: Kernels,
 }
@@ -81,16 +79,16 @@ impl Joins {
         Self { kernels, ..search.found }
     }
 
-    /// Keeps a group if each op satisfies `is_alike` with the first op. Ops of other
-    /// phases or devices share nothing.
+    /// Keeps a group if each op satisfies `is_alike` with the first. Ops of other phases or devices
+    /// share nothing.
     pub(super) fn among(mut self, is_alike: impl Fn(OpId, OpId) -> bool) -> Self {
         self.groups.retain(|first, group| group.ops().into_iter().all(|op| is_alike(*first, op)));
         self.turned.retain(|first, writes| writes.iter().all(|op| is_alike(*first, *op)));
         self
     }
 
-    /// Returns the same joins with the memory layout of `other`. Values that `other` does not store
-    /// contiguously are launched separately.
+    /// The same joins with the memory layout of `other`. Values that are not contiguous there are
+    /// launched separately.
     pub(super) fn on_memory_of(mut self, placed: &Placed, other: &Placed) -> Self {
         let stored = |program: &Program| -> Vec<ValueId> {
             [Role::Param, Role::State].into_iter().flat_map(|role| program.with_role(role)).collect()
@@ -127,7 +125,7 @@ impl Joins {
     }
 }
 
-/// The first operand of a product that is a weight. Those before it are the activation.
+/// The operands before it are the activation.
 pub(super) fn first_weight(op: &Op) -> usize {
     op.kind.row().weights.operands().first().copied().unwrap_or(op.operands.len())
 }
@@ -174,8 +172,7 @@ impl<'a> JoinSearch<'a> {
         self.makers[value.index()].is_none_or(|maker| maker < op)
     }
 
-    /// Follows movements back to the value that they copy. This origin does not depend on the
-    /// layouts.
+    /// Follows movements back to the value that they copy, which does not depend on the layouts.
     fn origin(&self, mut value: ValueId) -> ValueId {
         while let Some(maker) = self.makers[value.index()].map(|maker| &self.program.ops[maker]) {
             let at = maker.results.iter().position(|result| *result == value);
@@ -188,8 +185,7 @@ impl<'a> JoinSearch<'a> {
     }
 
     /// Stores the weights of the products of one activation contiguously, even if this program
-    /// cannot fuse the products. Another program with other activation layouts may fuse them on the
-    /// same weights.
+    /// cannot fuse them: another program of the model may.
     fn products(&mut self) {
         let mut places = FxHashMap::default();
         let mut families: Vec<Vec<OpId>> = Vec::new();
@@ -229,7 +225,7 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Returns the param that is added to each row of a product, past any movements.
+    /// The param added to each row of a product, past any movements.
     fn added_row(&self, product: &Op) -> Option<ValueId> {
         let mut made = product.result();
         let mut reader = &self.program.ops[self.only_reader(made)?];
@@ -275,7 +271,7 @@ impl<'a> JoinSearch<'a> {
         self.found.groups.insert(members[0].op, LaunchGroup::Products { members, gated });
     }
 
-    /// Groups the scales of whole rows with the quantisation that uses them.
+    /// Scales of whole rows with their quantisation.
     fn quantised(&mut self) {
         for (integers, op) in self.ops(Join::Quantise) {
             let Some(scales) = self.makers[op.operands[1].index()] else { continue };
@@ -303,8 +299,8 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Pairs each op of a kind with the next one that `fits`. The given operand of the second op
-    /// must be available before the first op.
+    /// Pairs each op of a kind with the next that `fits`. The given operand of the second op must
+    /// be available before the first op.
     fn pairs(&self, join: Join, operand: usize, fits: impl Fn(&Op, &Op) -> bool) -> Vec<[OpId; 2]> {
         let mut pairs = Vec::new();
         let mut open: Option<(OpId, &Op)> = None;
@@ -320,8 +316,8 @@ impl<'a> JoinSearch<'a> {
     }
 
     fn rotary(&mut self) {
-        // A value without other readers can be overwritten, unless it is a view of a value with
-        // other readers.
+        // A value without other readers can be overwritten, unless it is a view of one with other
+        // readers.
         let is_own = |op: &Op| {
             let maker = self.makers[op.operands[0].index()].map(|maker| &self.program.ops[maker].kind);
             let is_made = maker.is_some_and(|kind| !kind.is_movement() && kind.row().in_place.is_empty());
@@ -348,7 +344,7 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Finds cache writes of a layer if the rotated keys have no other reader. The values must be
+    /// Cache writes of a layer, if the rotated keys have no other reader. The values must be
     /// available before the rotation.
     fn turned_rows(&mut self) {
         let rotary: Vec<[OpId; 2]> =

@@ -1,8 +1,5 @@
-//! Converts calls of a plan to launches of the cost model.
-//!
-//! Input: a [`Call`] or a [`Collective`]. Output: a [`Launch`], or an [`Exchange`] and its bytes.
-//! The emulator derives the same values from the C ABI call. The module also estimates the
-//! workspace of a call and whether its executor is repeatable.
+//! Converts calls of a plan to launches of the cost model. The emulator derives the same values
+//! from the C ABI call.
 //!
 //! Invariant: operands have the order of the C function.
 
@@ -13,13 +10,13 @@ use crate::base::{Argument, DType};
 use crate::call::{Call, View};
 use crate::schedule::plan::{Collective, CollectiveKind, Plan, StreamKind};
 
-/// Alignment of the parts of a workspace in the aclnn library, in bytes.
+/// In the aclnn library.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
 
-/// Workspace of the fused attention operators for any shape, in bytes.
+/// Fused attention operators, any shape.
 const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 
-/// Returns the launch of a call. Attention reads all keys of the KV cache.
+/// Returns a call's launch. Attention reads the whole KV cache.
 #[must_use]
 pub fn launch(call: &Call) -> Launch {
     if let Some(launch) = call.kernel_entry().and_then(|entry| kernel::launch(&entry, &numbers(call))) {
@@ -46,7 +43,7 @@ pub fn launch_reading(call: &Call, keys: usize) -> Launch {
     launch
 }
 
-/// Returns the kind and the bytes of a collective.
+/// Returns a collective's kind and bytes.
 #[must_use]
 pub fn exchange(collective: &Collective) -> (Exchange, f64) {
     let (exchange, elems) = match &collective.kind {
@@ -54,8 +51,7 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
         CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
         CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
         CollectiveKind::AllToAll { send_counts, .. } => {
-            // Assumes that the other ranks have the same pattern, because a plan shows only its own
-            // counts.
+            // Assumes that the other ranks have the same pattern.
             let is_shift = send_counts.iter().filter(|count| **count > 0).count() == 1;
             (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, send_counts.iter().sum())
         }
@@ -67,7 +63,7 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
     (exchange, (elems * collective.send.dtype.size_bytes()) as f64)
 }
 
-/// Returns the launch of the product that is fused with an exchange, if any.
+/// Returns the launch of the product fused with an exchange.
 #[must_use]
 pub fn product(collective: &Collective) -> Option<Launch> {
     let (a, b, out) = match collective.product.as_deref()? {
@@ -82,7 +78,7 @@ pub fn product(collective: &Collective) -> Option<Launch> {
     Some(launch(&Call::Matmul { a, b: b.clone(), out }))
 }
 
-/// Returns the workspace of a call, in bytes.
+/// Returns the workspace of a call.
 ///
 /// Only the vendor library has the exact size. This is the size that the emulator requests: space
 /// for dense copies of strided operands, and for intermediate results of attention.
@@ -97,7 +93,7 @@ pub fn workspace_bytes(call: &Call) -> usize {
     if call.kernel_entry().is_some() {
         return 0;
     }
-    // The workspace holds the product before it is scattered.
+    // Holds the product before it is scattered.
     let product = match call {
         Call::MatmulReduceScatter { a, b, .. } => a.shape[0] * b.shape[1] * a.dtype.size_bytes(),
         _ => 0,
@@ -116,8 +112,7 @@ pub fn workspace_bytes(call: &Call) -> usize {
     copied + product + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
 }
 
-/// Returns the largest workspace of some plans for each stream, in bytes. All plans share one
-/// workspace per stream.
+/// Returns the largest workspace for each stream, which all plans share.
 pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usize; StreamKind::ALL.len()] {
     let mut largest = [0; StreamKind::ALL.len()];
     for step in plans.into_iter().flat_map(|plan| &plan.steps) {
@@ -128,8 +123,8 @@ pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usi
     largest
 }
 
-/// Returns whether the library can create a repeatable executor for a call. Otherwise each run
-/// creates a new executor. The library cannot if it copies a result to a strided output.
+/// Returns whether the library can create a repeatable executor for a call. It cannot if it copies
+/// a result to a strided output.
 #[must_use]
 pub fn is_repeatable(call: &Call) -> bool {
     operands(call).all(|(view, access)| access == Access::Read || layout(view) == OperandLayout::Dense)
@@ -143,8 +138,7 @@ fn numbers(call: &Call) -> Vec<u64> {
     call.arguments().into_iter().filter_map(number).collect()
 }
 
-/// Returns the tensors of a call in the order of the C function. Outputs of in-place operators also
-/// count as read.
+/// In C order. Outputs of in-place operators also count as read.
 fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
     let in_place = ["aclnnInplace", "aclnnApply"].iter().any(|prefix| call.name().starts_with(prefix));
     let tensors = call.arguments().into_iter().flat_map(|argument| match argument {
@@ -312,7 +306,7 @@ mod tests {
                 let entry = call.kernel_entry().unwrap();
                 let found = kernel::launch(&entry, &numbers(call));
                 assert!(found.as_ref().is_some_and(|launch| !launch.operands.is_empty()), "{}", call.name());
-                // The device sees values of four bytes, without their types.
+                // Four bytes without types.
                 let value = |argument: Argument<_>| match argument {
                     Argument::Int(number) => Some(number as u64),
                     Argument::Float(number) => Some(u64::from((number as f32).to_bits())),

@@ -10,15 +10,14 @@ use crate::call::BufferId;
 
 use super::plan::{ALIGNMENT_BYTES, Plan, Region, Slot};
 
-/// A range of steps during which an arena buffer must keep its bytes, in addition to the steps that
-/// touch it.
+/// Steps during which an arena buffer must also keep its bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Reserved {
     pub(super) buffer: BufferId,
     pub(super) steps: Range<usize>,
 }
 
-/// A buffer is large if it takes at least 1/`LARGE_PART` of the arena.
+/// Large buffers take at least 1/`LARGE_PART` of the arena.
 const LARGE_PART: u64 = 128;
 
 struct LiveBuffer {
@@ -37,8 +36,8 @@ pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
 ///
 /// An arena buffer lives from the first to the last step that touches or reserves it. Buffers are
 /// placed in the order of their first step, each at the lowest offset that is free for its whole
-/// life. Reserved lifetimes can cross. Then large buffers are also tried first, largest first, and
-/// the smaller arena is kept.
+/// life. Reserved lifetimes can cross; then large buffers are also tried first, and the smaller
+/// arena is kept.
 pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     let lives = lifetimes(plan);
     #[cfg(test)]
@@ -52,7 +51,6 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     }
 }
 
-/// The lives of buffers of the arena with the fault that a test injects.
 #[cfg(test)]
 fn with_defect(plan: &Plan, mut lives: Lives) -> Lives {
     for id in plan.buffers.ids().filter(|id| plan.buffers[*id].region == Region::Arena) {
@@ -63,10 +61,9 @@ fn with_defect(plan: &Plan, mut lives: Lives) -> Lives {
     lives
 }
 
-/// First and last step of the life of each buffer; `None` for unused buffers.
+/// First and last step; `None` for unused buffers.
 type Lives = IdVec<BufferId, Option<(usize, usize)>>;
 
-/// Assigns offsets to buffers with these lives.
 fn lay_out(plan: &mut Plan, mut lives: Lives, reserved: &[Reserved]) {
     for Reserved { buffer, steps } in reserved {
         if let Some((first, last)) = &mut lives[*buffer] {
@@ -94,7 +91,7 @@ fn lay_out(plan: &mut Plan, mut lives: Lives, reserved: &[Reserved]) {
     for id in plan.buffers.ids() {
         let Slot { region, offset, bytes } = &mut plan.buffers[id];
         if *region == Region::Arena && lives[id].is_none() {
-            // No step touches it: an empty shard of an uneven split.
+            // An empty shard of an uneven split.
             *bytes = Bytes(0);
         }
         if *region != Region::Arena {
@@ -122,7 +119,7 @@ fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     (offsets, end)
 }
 
-/// Places a buffer at the lowest offset that is free during its life, and adds it to `others`.
+/// Lowest offset that is free during its life.
 fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
     let mut lowest = 0;
     for (range, life) in others.iter() {
@@ -153,7 +150,7 @@ fn lifetimes(plan: &Plan) -> Lives {
             defect!(always LivesEndEarly, *last = last.saturating_sub(1).max(*first));
         }
     }
-    // A slice has no step that would keep its operand alive until the tap.
+    // A slice has no step that keeps its operand alive until the tap.
     for tap in &plan.taps {
         if let (Some((_, last)), Some(shown)) = (&mut lives[tap.view.buffer], tap.after_steps.checked_sub(1))
         {

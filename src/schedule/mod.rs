@@ -1,9 +1,8 @@
 //! Turns a lowered program into one static [`Plan`] per rank.
 //!
-//! Input: a lowered [`Placed`] program. Output: the plans of all ranks. The passes run in this
-//! order:
+//! The passes run in this order:
 //!
-//! - `emit` writes the steps of each rank: aclnn calls on local shards, and collectives.
+//! - `emit` writes the steps of each rank.
 //! - `with_exchange` fuses a product with the exchange next to it into one call.
 //! - `overlap` reorders training steps so that operators run during exchanges.
 //! - `memory` assigns fixed offsets in one arena.
@@ -12,7 +11,7 @@
 //!
 //! Invariants: all ranks have the same collectives in the same order. Two buffers that are live at
 //! the same time do not overlap. Events order the accesses of different streams to the same bytes.
-//! Plans hold no pointers, so a run changes only the contents of the inputs.
+//! Plans hold no pointers.
 
 mod emit;
 mod join;
@@ -40,54 +39,53 @@ use join::Joins;
 use memory::Reserved;
 use overlap::Emitted;
 
-/// Fusion of a product with the exchange next to it.
+/// Fusion of products and exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchanges {
-    /// Every exchange is a separate call. All devices support this.
+    /// Separate calls, on all devices.
     Apart,
-    /// A product and its exchange are one call where the Atlas A2 operators support it and the cost
-    /// model predicts a gain.
+    /// One call where the Atlas A2 operators support it and the cost model predicts a gain.
     WithProducts,
 }
 
 impl Exchanges {
-    /// Names of the aclnn operators that multiply and exchange.
+    /// Fused aclnn operators.
     pub const OPERATORS: [&str; 3] =
         ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
 
-    /// Returns the mode that a chip supports.
+    /// Returns a chip's mode.
     #[must_use]
     pub fn on(chip: Soc) -> Self {
         if chip.series() == "Atlas A2" { Self::WithProducts } else { Self::Apart }
     }
 }
 
-/// Features of the devices that a program is compiled for.
+/// Device features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Kernels that replace aclnn calls. Pipeline stages launch none.
+    /// Kernels that replace aclnn calls, except on pipeline stages.
     pub kernels: Kernels,
-    /// Fusion of products with exchanges.
+    /// Fused exchanges.
     pub exchanges: Exchanges,
 }
 
 impl Target {
-    /// A target without optional features. Its programs run on all devices.
+    /// Runs on all devices.
     pub const ANY: Self = Self::with_kernels(Kernels::NONE);
 
-    /// Returns a target with these kernels and without fused exchanges.
+    /// Uses kernels, without fused exchanges.
     #[must_use]
     pub const fn with_kernels(kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::Apart }
     }
 
-    /// Returns the same target without fused exchanges.
+    /// Removes fused exchanges.
     #[must_use]
     pub const fn apart(self) -> Self {
         Self::with_kernels(self.kernels)
     }
 
-    /// Returns the target of a chip with these kernels.
+    /// Returns a chip's target with these kernels.
     #[must_use]
     pub fn of(chip: Soc, kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::on(chip) }
@@ -96,48 +94,46 @@ impl Target {
 
 /// Ops that share a launch.
 ///
-/// Results are bitwise equal to separate launches, with one exception: a bias or a gate is rounded
-/// once, together with its product.
+/// Results are bitwise equal to separate launches, except that a bias or a gate is rounded once,
+/// together with its product.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Joining<'a> {
-    /// Every op has its own launches.
+    /// Separate launches.
     #[default]
     None,
-    /// Only joins that do not depend on where params and states are stored: a sum with its norm,
-    /// and the rotary embeddings of queries and keys.
+    /// Joins that do not depend on where params and states are stored: a sum with its norm, and the
+    /// rotary embeddings of queries and keys.
     InPlace,
     /// `InPlace`, and the products of one activation and the cache writes of a layer. Their weights
-    /// and caches are contiguous in memory, so all programs that share weights must use this mode,
-    /// or none.
+    /// and caches are contiguous, so all programs that share weights must use this mode, or none.
     SideBySide,
     /// [`SideBySide`](Self::SideBySide), with the weight and cache layout of another program of the
-    /// same model.
+    /// model.
     Like(&'a Placed),
 }
 
 /// Order of a rank's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepOrder {
-    /// Program order, or the pass order of a pipeline.
+    /// Program order, or a pipeline's pass order.
     #[default]
     Program,
-    /// Operators run during exchanges. This takes at most 1/32 more device memory.
+    /// Operators run during exchanges, for at most 1/32 more device memory.
     Overlapped,
 }
 
-/// Options of the scheduler. The default keeps each op separate, in program order, for any device.
+/// Scheduler options. The default keeps each op separate, in program order, for any device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling<'a> {
-    /// Ops that share a launch.
+    /// Shared launches.
     pub joining: Joining<'a>,
-    /// Order of the steps.
+    /// Step order.
     pub order: StepOrder,
-    /// Features of the devices.
+    /// Device features.
     ///
-    /// With [`StepOrder::Overlapped`], the scheduler compares plans with and without fused
-    /// exchanges and keeps the variant with the earlier predicted end. With
-    /// [`StepOrder::Program`], a plan with fused exchanges reserves at least the arena of the plan
-    /// without, so a deployment can mix both.
+    /// With [`StepOrder::Overlapped`], the scheduler keeps the variant, with or without fused
+    /// exchanges, that is predicted to end first. With [`StepOrder::Program`], a plan with fused
+    /// exchanges reserves at least the arena of the plan without, so a deployment can mix both.
     pub target: Target,
 }
 
@@ -150,7 +146,7 @@ impl Default for Target {
 /// Returns the plans of all ranks.
 ///
 /// # Errors
-/// Returns the problems that `verify` finds.
+/// The problems that `verify` finds.
 pub fn schedule(lowered: &Placed, how: Scheduling<'_>) -> Result<Vec<Plan>, Diagnostics> {
     let Target { kernels, exchanges } = how.target;
     let joins = match how.joining {
@@ -166,18 +162,17 @@ fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
     (0..lowered.mesh.cards()).into_par_iter().map(|rank| emit::emit(lowered, joins, rank)).collect()
 }
 
-/// Returns one plan of the whole step for each rank of a pipeline. Stages follow each other, and
-/// each stage is scheduled on its mesh. Pipeline steps launch no kernels.
+/// Returns one plan of the whole step for each rank of a pipeline, by stage. Pipeline steps launch
+/// no kernels.
 ///
 /// # Errors
-/// Fails if the programs cannot be split into stages, or the problems that `verify`
-/// finds.
+/// The programs cannot be split into stages, or `verify` finds problems.
 pub fn schedule_stages(
     step: &StagedStep<'_>,
     order: StepOrder,
     target: Target,
 ) -> Result<Vec<Plan>, Diagnostics> {
-    // One micro-batch has only one order, so times are not needed.
+    // One micro-batch needs no times.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, &|part, pass| times.pass_us(part, pass), times.transfer_us)?;
     planned(ranks, order, target.exchanges)
@@ -277,7 +272,7 @@ mod tests {
             };
             let of_one = names(1);
             assert_eq!(of_one, names(64), "{sequence} tokens a sequence");
-            // One write each for keys and values, in two layers.
+            // One write each for keys and values per layer.
             let writes = of_one.iter().filter(|name| **name == "aclnnInplaceScatterUpdate").count();
             assert_eq!(writes, 2 * 2);
         }
@@ -291,8 +286,8 @@ mod tests {
                     |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
                 plan.steps.iter().filter(launched).count()
             };
-            // In each of two layers, q, k and v share one quantised input, gate and up another. The
-            // attention output and the MLP hidden layer have one each.
+            // Per layer: q, k and v share one input, gate and up another; attention output and MLP
+            // hidden layer have one each.
             assert_eq!(calls(|call| matches!(call, Call::QuantMatmul { .. })), 2 * 7);
             assert_eq!(calls(|call| matches!(call, Call::DynamicQuant { .. })), 2 * 4);
         }

@@ -5,8 +5,8 @@
 //! after it.
 //!
 //! Streams are FIFO: one wait orders a step after all earlier steps of the other stream, and after
-//! everything that stream had waited for. The pass tracks how far each stream is ordered after each
-//! other stream, and adds no event that already follows. The result is the transitive reduction.
+//! everything that stream had waited for. The pass adds no event that already follows, so the
+//! result is the transitive reduction.
 
 use std::ops::Range;
 
@@ -28,26 +28,26 @@ struct RegionAccesses {
     writes: TouchedRanges,
 }
 
-/// Last step of each stream before a given point.
+/// By stream.
 type LastOrdered = [Option<usize>; STREAMS];
 
-/// Returns the last step in `past` that touched a byte of `range`. Drops the steps up to `seen`,
-/// because the waiting stream is already ordered after them.
+/// The last step in `past` that touched a byte of `range`. Drops the steps up to `seen`: the
+/// waiting stream is already ordered after them.
 fn last_conflict(past: &mut TouchedRanges, seen: Option<usize>, range: &Range<u64>) -> Option<usize> {
     past.drain(..past.partition_point(|(step, _)| Some(*step) <= seen));
     let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
     past.iter().rev().find(|(_, other)| overlaps(other)).map(|(step, _)| *step)
 }
 
-/// Returns pairs `(step to record after, step that waits)`, in the order of the waiting steps.
+/// `(step to record after, step that waits)`, by waiting step.
 fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     let mut seen = [LastOrdered::default(); STREAMS];
-    // Order that the stream of each step knew when the step ran.
+    // What the stream of each step knew.
     let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
-    // By stream: the last operator, and the last fused product and exchange.
+    // By stream.
     let [mut computed, mut joined] = [LastOrdered::default(); 2];
     for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
@@ -73,7 +73,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
             }
             after.extend(last.map(|last| (last, other)));
         }
-        // Latest step first, because its stream may have waited for the earlier steps.
+        // Its stream may have waited for the earlier steps.
         after.sort_unstable_by(|a, b| b.cmp(a));
         for (last, other) in after {
             if Some(last) > seen[own][other] {
@@ -110,7 +110,6 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     waits
 }
 
-/// The waits with the fault that a test injects.
 #[cfg(test)]
 fn with_defect(mut waits: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     for at in 0..waits.len() {
@@ -121,12 +120,11 @@ fn with_defect(mut waits: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
             break;
         });
     }
-    // Waits are inserted in the order of the waiting steps.
     waits.sort_by_key(|(_, before)| *before);
     waits
 }
 
-/// Inserts the events. Offsets must be assigned before, because reuse of bytes is a conflict too.
+/// Offsets must be assigned before, because reuse of bytes is a conflict too.
 pub(super) fn insert_events(plan: &mut Plan) {
     let waits = waits(plan);
     #[cfg(test)]
@@ -140,7 +138,7 @@ pub(super) fn insert_events(plan: &mut Plan) {
         waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
     plan.events = waits.len();
     plan.steps = Vec::with_capacity(steps.len() + 2 * plan.events);
-    // Number of new steps up to and including each old step.
+    // New steps up to and including each old step.
     let mut moved = Vec::with_capacity(steps.len());
     for (index, step) in steps.into_iter().enumerate() {
         let (stream, op) = (step.stream, step.op);

@@ -1,14 +1,10 @@
 //! Reorders a rank's steps so that operators run during exchanges, and reserves the buffers of the
 //! exchanges.
 //!
-//! Input: the plans of all ranks, without offsets and events. Output: the same steps in another
-//! order, and the reserved buffers of each arena.
-//!
 //! The pass simulates the streams with the times of the cost model. While the links are idle, it
-//! prefers operators that prepare an exchange. Operators that would wait are postponed, because
-//! they delay all later ones. An exchange keeps its buffers for its predicted run time, so that it
-//! does not wait for the bytes of concurrent operators. Pipeline stages are ordered together, each
-//! with its own clock.
+//! prefers operators that prepare an exchange. Operators that would wait are postponed. An exchange
+//! keeps its buffers for its predicted run time, so that it does not wait for the bytes of
+//! concurrent operators. Pipeline stages are ordered together, each with its own clock.
 //!
 //! Invariants:
 //!
@@ -38,28 +34,25 @@ use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, Stream
 use super::with_exchange::{JoinCandidates, left};
 use queue::{Filling, Ordered, StageQueue, UnitCost, UnitKind, live, order};
 
-/// Steps that run ahead and reserved buffers may take 1/`SPARE_PART` of a device's bytes.
+/// Fraction of a device for steps that run ahead and reserved buffers.
 const SPARE_PART: u64 = 32;
 
-/// Quarters of the spare bytes that the search may use, in the order tried. Less can be necessary
-/// because of gaps between buffers.
+/// Quarters of the spare bytes to try. Gaps between buffers can require less.
 const SPENT: [u64; 4] = [4, 2, 1, 0];
 
 #[derive(Clone, Debug)]
 pub(super) struct Emitted {
     pub(super) plan: Plan,
-    /// Number of steps up to the end of each emitted op. The list is equally long on all ranks of a
-    /// stage.
+    /// Steps up to the end of each op; equally long on all ranks of a stage.
     pub(super) ends: Vec<usize>,
-    /// Number of steps before each pass of a pipeline, and before the steps after the last pass.
+    /// Steps before each pass of a pipeline, and before the steps after the last pass.
     pub(super) begins: Vec<usize>,
     pub(super) reserved: Vec<Reserved>,
 }
 
-/// Returns the plans of all stages with fused products and exchanges, where that is predicted to be
-/// faster. Returns `None` if nothing is fused.
+/// Fuses products and exchanges where that is predicted to be faster; `None` if nothing is fused.
 ///
-/// The notes of the given plans then contain the reason why each exchange is not fused.
+/// The notes of the given plans then contain the reasons.
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
     let find =
         |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
@@ -76,8 +69,8 @@ pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitte
     Some(joined)
 }
 
-/// Steps that stay together: one exchange, or the operators of an op between two exchanges. The
-/// pair holds the op's number and the number within the op.
+/// Steps that stay together: one exchange, or the operators of an op between two exchanges. Op
+/// number, and number within the op.
 type Unit = (usize, usize);
 
 impl Emitted {
@@ -128,7 +121,7 @@ impl StageUnits {
             mark(rank, units, ranks.len(), &mut costs);
             order_pairs(&rank.plan, units, &mut behind);
         }
-        // Transfers between the same stages are received in send order.
+        // Received in send order.
         let mut last: BTreeMap<&[usize], usize> = BTreeMap::new();
         for (unit, cost) in costs.iter().enumerate() {
             let UnitKind::Transfer(among) = &cost.kind else { continue };
@@ -175,10 +168,8 @@ struct Overlapped {
     end_us: f64,
 }
 
-/// Returns the reordered plans of all stages, and their reserved buffers.
-///
-/// If `joined` is given, the faster variant is kept: other operators may hide an exchange better
-/// than the fused product.
+/// Returns the reordered plans of all stages, and their reserved buffers. Of `apart` and `joined`,
+/// the faster is kept: other operators may hide an exchange better than the fused product.
 pub(super) fn overlap(
     apart: Vec<Vec<Emitted>>,
     joined: Option<Vec<Vec<Emitted>>>,
@@ -194,7 +185,7 @@ pub(super) fn overlap(
     }
 }
 
-/// Orders the steps with each way to fill waits, and keeps the order that ends first.
+/// Tries each way to fill waits; the order that ends first is kept.
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
     let ways: &[Filling] =
@@ -300,7 +291,7 @@ fn price(plan: &Plan, units: &[usize], costs: &mut [UnitCost]) {
     }
 }
 
-/// Returns the ranks that take part in an exchange. For a transfer, the sender is first.
+/// Ranks of an exchange; for a transfer, the sender first.
 fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
     let ranks = &plan.groups[exchange.group];
     match exchange.kind {
@@ -350,8 +341,7 @@ impl Ordered<'_> {
     }
 }
 
-/// Reorders the steps of a rank by unit. Also returns the reserved buffers, including the buffers
-/// of the exchange windows.
+/// Also returns the reserved buffers, including those of the exchange windows.
 fn moved(
     rank: Emitted,
     units: &[usize],
@@ -397,7 +387,6 @@ fn moved(
     (plan, found)
 }
 
-/// Swaps two exchanges in the order of a rank's steps, if a test injects this.
 #[cfg(test)]
 fn with_defect(plan: &Plan, sequence: &mut [usize]) {
     let is_exchange = |place: &usize| matches!(plan.steps[sequence[*place]].action, Action::Exchange(_));
@@ -407,8 +396,8 @@ fn with_defect(plan: &Plan, sequence: &mut [usize]) {
     }
 }
 
-/// Moves each tap to the last step that writes its value, and sorts the taps. `places` holds the
-/// new position of each step.
+/// Moves each tap to the last step that writes its value. `places` holds the new position of each
+/// step.
 fn move_taps(plan: &mut Plan, places: &[usize]) {
     let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> =
         plan.buffers.ids().map(|_| Vec::new()).collect();

@@ -1,8 +1,5 @@
 //! Assigns ops to model parts, and distributes layers over the parts by predicted time.
 //!
-//! Input: a forward program on the mesh of a stage. Output: a balanced [`Cut`], the part of each
-//! value, and the predicted pass times.
-//!
 //! Invariants: an op that reads only inputs belongs to no part and runs wherever its result is
 //! read. A movement belongs to the part that computes its operand.
 
@@ -21,22 +18,21 @@ use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Op, Program, Role, ValueId};
 
-/// The chip of the predicted times. Another chip changes the times of all layers by nearly the
-/// same factor.
+/// Another chip changes the times of all layers by nearly the same factor.
 pub(super) const CHIP: Soc = Soc::Ascend910B3;
 
-/// Assignment of layers to model parts. Ops before the layers belong to the first part, ops after
-/// them to the last.
+/// Layers by model part. Ops before the layers belong to the first part, ops after them to the
+/// last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Number of parts in the model.
+    /// Model parts.
     pub parts: usize,
-    /// The part of each layer, ascending.
+    /// Part of each layer, ascending.
     pub of_layer: Vec<usize>,
 }
 
 impl Cut {
-    /// Returns the cut of a model with one part.
+    /// Returns the cut into one part.
     #[must_use]
     pub fn whole(layers: usize) -> Self {
         Self { parts: 1, of_layer: vec![0; layers] }
@@ -50,10 +46,8 @@ impl Cut {
         }
     }
 
-    /// Returns the cut with the shortest longest part. `before` and `behind` are the times of the
-    /// ops before and after the layers.
-    ///
-    /// There must be at least as many layers as parts. On a tie, earlier parts have more layers.
+    /// Minimises the longest part. `before` and `behind` are the times around the layers. Needs at
+    /// least as many layers as parts. On a tie, earlier parts have more layers.
     #[must_use]
     fn balanced(before: f64, layers: &[f64], behind: f64, parts: usize) -> Self {
         let sums: Vec<f64> = std::iter::once(0.0)
@@ -67,8 +61,8 @@ impl Cut {
             let ends = if part == 0 { before } else { 0.0 } + if part + 1 == parts { behind } else { 0.0 };
             sums[ops.end] - sums[ops.start] + ends
         };
-        // `best[part][end]`: the longest part if parts `0..=part` hold layers `0..end`, and the
-        // first layer of `part`.
+        // `best[part][end]`: the longest of parts `0..=part` over layers `0..end`, and the first
+        // layer of `part`.
         let mut best = vec![vec![(f64::INFINITY, 0); count + 1]; parts];
         for part in 0..parts {
             for end in part + 1..=count {
@@ -92,8 +86,6 @@ impl Cut {
     }
 }
 
-/// Returns the balanced cut of a forward program that is lowered on the mesh of a stage.
-///
 /// `made` comes from [`PartMarks::of_forward`] with one part per layer. Forward times suffice,
 /// because the gradients of an op take about twice its time.
 pub(crate) fn cut(lowered: &Placed, made: &PartMarks, layers: usize, parts: usize) -> Cut {
@@ -239,12 +231,11 @@ impl PartMarks {
     }
 }
 
-/// Number of codes per part in [`PartMarks::apart`]: one for ops without a place, and one for each
-/// [`OpPhase`].
+/// Codes per part in [`PartMarks::apart`]: no place, and each [`OpPhase`].
 const NUMBERS: usize = 1 + OpPhase::Update as usize + 1;
 
 impl PartMarks {
-    /// Returns one number per op. The numbers differ between ops of different parts or phases.
+    /// Numbers that differ between ops of different parts or phases.
     pub(crate) fn apart(&self, program: &Program) -> Vec<usize> {
         let mut parts = self.parts.clone();
         parts.resize(program.values.len(), None);

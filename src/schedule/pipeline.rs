@@ -1,13 +1,11 @@
-//! Pipeline schedules: the tasks of each stage, and the transfers between stages.
+//! Pipeline schedules: the tasks of each stage, their times for given durations
+//! ([`Pipeline::walk`]), and the [`StageEntry`]s in enqueue order ([`Pipeline::entries`]).
 //!
-//! Input: a [`Pipeline`], the number of stages and of micro-batches. Output: the [`Task`]s of each
-//! stage, their times for given durations ([`Pipeline::walk`]), and the [`StageEntry`]s in enqueue
-//! order ([`Pipeline::entries`]). Simulation and runtime use the same
-//! entries. Of stages times chunks model parts, part `i` belongs to stage `i % stages`; in ZB-V the
-//! second chunk runs backwards ([`Pipeline::stage`]).
+//! Of stages times chunks model parts, part `i` belongs to stage `i % stages`; in ZB-V the second
+//! chunk runs backwards ([`Pipeline::stage`]).
 //!
 //! Invariant: no deadlock, although a transfer waits for both ends and a stage does one exchange at
-//! a time. Each stage sorts tasks and transfers by their end times in the walk. All stages thus
+//! a time. Each stage sorts tasks and transfers by their end times in the walk, so all stages
 //! follow one order with dependencies first, for any predicted times.
 
 use std::collections::BTreeMap;
@@ -16,32 +14,31 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The schedule of micro-batches on the stages of a pipeline.
+/// Schedule of micro-batches on stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pipeline {
-    /// Forward passes of all micro-batches, then all backward passes.
+    /// All forward passes, then all backward passes.
     GPipe,
-    /// One forward and one backward pass in turn, once the pipeline is full (`PipeDream-Flush`).
+    /// Forward and backward passes in turn, once the pipeline is full (`PipeDream-Flush`).
     #[default]
     OneForwardOneBackward,
-    /// 1F1B with several model parts per card (SC21, section 2.2.2). Micro-batches run in rounds of
-    /// `stages`.
+    /// 1F1B with several model parts per card (SC21, section 2.2.2), in rounds of `stages`
+    /// micro-batches.
     Interleaved {
-        /// Model parts per card, at least 2.
+        /// Parts per card, at least 2.
         chunks: usize,
     },
-    /// Zero bubble (ZB-H1): weight gradients are computed apart from and after input gradients.
-    /// Uses as much memory as 1F1B.
+    /// Zero bubble (ZB-H1): weight gradients are computed after input gradients. Uses as much
+    /// memory as 1F1B.
     ZeroBubbleH1,
-    /// Zero bubble with two model parts per card, the second in reverse stage order (ZB-V, arXiv
-    /// 2405.15362). The first stage also computes the loss. Uses as much memory as 1F1B on every
-    /// stage.
+    /// Zero bubble with two parts per card, the second in reverse stage order (ZB-V, arXiv
+    /// 2405.15362). The first stage also computes the loss. Uses as much memory as 1F1B.
     ZeroBubbleV,
 }
 
 impl Pipeline {
-    /// Returns the number of model parts on each card.
+    /// Counts the parts per card.
     #[must_use]
     pub const fn chunks(self) -> usize {
         match self {
@@ -51,7 +48,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the stage of a model part.
+    /// Returns the stage of a part.
     #[must_use]
     pub const fn stage(self, stages: usize, part: usize) -> usize {
         match self {
@@ -60,7 +57,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the model part of a task of stage `rank`.
+    /// Returns the part of a task.
     #[must_use]
     pub const fn part(self, stages: usize, rank: usize, task: Task) -> usize {
         match self {
@@ -69,7 +66,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether the schedule supports these numbers of stages and micro-batches.
+    /// Returns whether the schedule supports these numbers.
     #[must_use]
     pub const fn divides(self, stages: usize, micro_batches: usize) -> bool {
         match self {
@@ -78,7 +75,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the peak number of live activations on stage `rank`. An activation of a chunk and
+    /// Returns the peak number of live activations on a stage. An activation of a chunk and
     /// micro-batch lives from its forward pass to its last gradient.
     #[must_use]
     pub fn peak_alive(self, stages: usize, micro_batches: usize, rank: usize) -> usize {
@@ -90,8 +87,7 @@ impl Pipeline {
             }
             Self::ZeroBubbleH1 => stages.min(micro_batches),
             Self::ZeroBubbleV => {
-                // With more micro-batches the peak stays the same: each further task that allocates
-                // follows one that frees.
+                // With more micro-batches, each further task that allocates follows one that frees.
                 let order = tasks(self, stages, micro_batches.min(2 * stages), rank);
                 let alive = order.iter().scan(0_usize, |alive, task| {
                     match task.pass {
@@ -111,21 +107,21 @@ impl Pipeline {
     /// Returns the tasks of each stage, in order.
     ///
     /// # Panics
-    /// Panics if the pipeline does not support the micro-batches; see [`Pipeline::divides`].
+    /// The micro-batches are unsupported; see [`Pipeline::divides`].
     #[must_use]
     pub fn tasks(self, stages: usize, micro_batches: usize) -> Vec<Vec<Task>> {
         assert!(self.divides(stages, micro_batches), "{self} over {stages} of {micro_batches}");
         (0..stages).map(|rank| tasks(self, stages, micro_batches, rank)).collect()
     }
 
-    /// Simulates the stages and returns the timed tasks of each. A stage runs one task at a time,
-    /// in order, as soon as the inputs have arrived.
+    /// Simulates the stages. A stage runs one task at a time, in order, as soon as the inputs have
+    /// arrived.
     ///
-    /// `takes` returns the duration of a pass of a model part, in any unit. `transfer` is the
-    /// duration of a transfer to the next part.
+    /// `takes` returns the duration of a pass of a part, in any unit; `transfer` is the duration of
+    /// a transfer to the next part.
     ///
     /// # Panics
-    /// Panics like [`Pipeline::tasks`].
+    /// As [`Pipeline::tasks`].
     #[must_use]
     pub fn walk(
         self,
@@ -139,7 +135,7 @@ impl Pipeline {
         let hop = |from: usize, to: usize| {
             if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer }
         };
-        // Times by part and micro-batch. NaN: not done yet.
+        // By part and micro-batch. NaN: not done yet.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
         let mut walked: Vec<Vec<TimedTask>> =
@@ -179,12 +175,11 @@ impl Pipeline {
         walked
     }
 
-    /// Returns the tasks and transfers that each stage enqueues. All stages share the order of
-    /// transfers, which follows the simulated times of [`Pipeline::walk`]. The order is free of
-    /// deadlocks for any times.
+    /// Returns what each stage enqueues. All stages share the order of transfers, which follows the
+    /// simulated times of [`Pipeline::walk`] and is free of deadlocks for any times.
     ///
     /// # Panics
-    /// Panics like [`Pipeline::tasks`].
+    /// As [`Pipeline::tasks`].
     #[must_use]
     pub fn entries(
         self,
@@ -285,68 +280,66 @@ impl fmt::Display for Pipeline {
     }
 }
 
-/// A pass of a micro-batch through one model part.
+/// A micro-batch's pass through a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pass {
-    /// The forward pass of a part.
+    /// Forward pass.
     Forward,
-    /// Gradients of inputs and weights, computed together.
+    /// Input and weight gradients together.
     Backward,
-    /// Gradients of inputs only. The weight gradients follow later.
+    /// Input gradients alone.
     InputGrad,
-    /// Gradients of weights, computed after the input gradients.
+    /// Weight gradients alone, later.
     WeightGrad,
 }
 
-/// A unit of work of a stage.
+/// A stage's unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The pass that is run.
+    /// Pass to run.
     pub pass: Pass,
-    /// Index of the model part within the stage.
+    /// Part within the stage.
     pub chunk: u32,
-    /// Index of the micro-batch, from 0.
+    /// Micro-batch, from 0.
     pub micro_batch: u32,
 }
 
-/// A task with its simulated times.
+/// A task with times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedTask {
-    /// The task that is run.
+    /// Task.
     pub task: Task,
-    /// Start time of the task.
+    /// Start time.
     pub start: f64,
-    /// End time of the task.
+    /// End time.
     pub end: f64,
 }
 
-/// Sort key: time, whether it belongs to a backward pass, and source. Distinct for all transfers.
+/// Time, whether it belongs to a backward pass, and source: distinct for all transfers.
 type TransferKey = (f64, bool, usize);
 
-/// An entry that a stage enqueues. A transfer carries everything that the next model part reads
-/// from the result of a task.
+/// An enqueued entry. A transfer carries everything that the next part reads from a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageEntry {
-    /// A task of this stage.
+    /// An own task.
     Run(Task),
-    /// Sends the result of a task of this stage to another stage.
+    /// Sends a task's result.
     Send {
-        /// The task that computed the result.
+        /// Task of the result.
         made_by: Task,
-        /// The stage that receives the result.
+        /// Receiving stage.
         to: usize,
     },
-    /// Receives the result of a task of another stage.
+    /// Receives another stage's result.
     Receive {
-        /// The task that computed the result, with its own stage's chunk index.
+        /// Task, with its own stage's chunk index.
         made_by: Task,
-        /// The stage that sends the result.
+        /// Sending stage.
         from: usize,
     },
 }
 
-/// Returns the number of forward passes of stage `rank` before its first backward pass
-/// (`get_pp_rank_microbatches` of Megatron-LM).
+/// Forward passes before the first backward pass (`get_pp_rank_microbatches` of Megatron-LM).
 fn warm_up(stages: usize, micro_batches: usize, chunks: usize, rank: usize) -> usize {
     let passes = if chunks > 1 { (stages - rank - 1) * 2 + (chunks - 1) * stages } else { stages - rank - 1 };
     passes.min(micro_batches * chunks)
@@ -395,14 +388,13 @@ fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -
     tasks
 }
 
-/// Returns the tasks of stage `rank` in ZB-V.
+/// Tasks of a stage in ZB-V.
 ///
 /// The first micro-batches run down to the last stage and back up until the loss is available. Then
 /// each stage alternates a forward pass and the gradients of both parts. Weight gradients that no
 /// stage waits for are postponed to the end.
 fn tasks_in_v(stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
-    // The schedule needs `2 * stages - 1` micro-batches to fill the pipeline. Surplus ones are
-    // dropped below.
+    // `2 * stages - 1` micro-batches fill the pipeline. Surplus ones are dropped below.
     let all = micro_batches.max(2 * stages - 1);
     let (behind, first) = (stages - rank, 2 * stages - rank - 1);
     let forward = |chunk: u32| [(Pass::Forward, chunk)];
@@ -512,7 +504,7 @@ mod tests {
         }
     }
 
-    /// If each exchange waits for both ends, all stages still finish.
+    /// Even if each exchange waits for both ends.
     #[test]
     fn transfers_meet_whatever_takes_how_long() {
         for pipeline in PIPELINES {
@@ -570,7 +562,6 @@ mod tests {
         }
     }
 
-    /// Inputs arrive before a task reads them, and results are sent after it.
     #[test]
     fn a_stage_has_what_it_reads() {
         for pipeline in PIPELINES {

@@ -1,4 +1,4 @@
-//! The plan of one rank, which `exec` runs. This module holds data only.
+//! The plan of one rank: data only.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,40 +12,40 @@ use crate::placement::shard::runs::Runs;
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(
-    /// An event between two streams of one rank.
+    /// An event between two streams of a rank.
     EventId,
     "e"
 );
 define_id!(
-    /// A group of ranks that exchange data. The id is the same on all its ranks.
+    /// Ranks that exchange data, with the same id on all of them.
     GroupId,
     "g"
 );
 
-/// Alignment of each buffer, in bytes. CANN aligns allocations to 64 and vector units read blocks
-/// of 32; CANN's own allocators use 512.
+/// Alignment of buffers. CANN aligns allocations to 64 and vector units read blocks of 32; CANN's
+/// own allocators use 512.
 pub const ALIGNMENT_BYTES: u64 = 512;
 
-/// Memory region of a buffer.
+/// Memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Region {
-    /// Weights, which are written once.
+    /// Weights, written once.
     Weights,
-    /// States that persist between runs.
+    /// Persistent between runs.
     States,
-    /// Inputs that the host writes before each run.
+    /// Host writes before runs.
     Inputs,
-    /// Outputs that the host reads after each run.
+    /// Host reads after runs.
     Outputs,
-    /// Temporaries that live within one run.
+    /// Temporaries of one run.
     Arena,
 }
 
 impl Region {
-    /// All regions, in the order of the text form.
+    /// In text form order.
     pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
 
-    /// Returns the name in the text form.
+    /// Returns the text name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,39 +61,38 @@ impl Region {
 /// Location of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The memory region of the buffer.
+    /// Memory region.
     pub region: Region,
-    /// Offset of the first byte in the region.
+    /// First byte in the region.
     pub offset: Bytes,
-    /// Size of the buffer, in bytes.
+    /// Size in bytes.
     pub bytes: Bytes,
 }
 
 impl Slot {
-    /// Returns the byte range within the region.
+    /// Returns the byte range in the region.
     #[must_use]
     pub const fn range(&self) -> Range<u64> {
         self.offset.0..self.offset.0 + self.bytes.0
     }
 }
 
-/// A stream of a rank.
+/// Stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Stream of the operators.
+    /// Operators.
     Compute,
-    /// Stream of the collectives.
+    /// Collectives.
     Communication,
-    /// Stream of the exchanges between pipeline stages. A transfer that waits for another stage
-    /// does not block the collectives of this stage.
+    /// Exchanges between pipeline stages, which must not block the collectives of a stage.
     Transfers,
 }
 
 impl StreamKind {
-    /// All streams, in the order of the text form.
+    /// In text form order.
     pub const ALL: [Self; 3] = [Self::Compute, Self::Communication, Self::Transfers];
 
-    /// Returns the name in the text form.
+    /// Returns the text name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,28 +103,27 @@ impl StreamKind {
     }
 }
 
-/// A tensor that is copied between host and device: a param, a state, an input or an output.
+/// A param, state, input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Name in the program.
+    /// Program name.
     pub name: String,
-    /// Shape of the whole tensor.
+    /// Whole shape.
     pub shape: Shape,
-    /// Type of the elements.
+    /// Element type.
     pub dtype: DType,
-    /// The shard of this rank, as ranges of the whole tensor. The shard is contiguous in its
-    /// buffer.
+    /// This rank's shard, as ranges of the whole tensor; contiguous in its buffer.
     pub ranges: Vec<Range<usize>>,
-    /// The buffer that holds the shard.
+    /// Buffer of the shard.
     pub buffer: BufferId,
-    /// Offset in the buffer, in elements. It is nonzero if calls read several tensors as one.
+    /// In elements; nonzero if calls read several tensors as one.
     pub offset: usize,
-    /// For params, the source of the whole tensor in a checkpoint.
+    /// Checkpoint source of params.
     pub source: Option<Source>,
 }
 
 impl Tensor {
-    /// Returns this rank's shard of the whole tensor's row-major bytes.
+    /// Returns this rank's shard of the row-major bytes.
     #[must_use]
     pub fn cut<'a>(&self, whole: &'a [u8]) -> Cow<'a, [u8]> {
         if self.ranges.iter().zip(self.shape.iter()).all(|(range, size)| range.len() == *size) {
@@ -138,30 +136,30 @@ impl Tensor {
     }
 }
 
-/// An exchange between the ranks of a group, or between two ranks. Counts are in elements.
+/// An exchange in a group. Counts are in elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
-    /// The kind of exchange, with its parameters.
+    /// Kind and parameters.
     pub kind: CollectiveKind,
-    /// The ranks that take part.
+    /// Participating ranks.
     pub group: GroupId,
-    /// Dense data that this rank sends. Empty for a receive.
+    /// Dense data to send. Empty for a receive.
     pub send: View,
-    /// Dense buffer that this rank receives into. Empty for a send.
+    /// Dense receive buffer. Empty for a send.
     pub recv: View,
-    /// The fused product call, if any. For a sum, the product computes `send`, which is not stored.
-    /// For a gather, the product reads the gathered data.
+    /// Fused product, if any. For a sum, it computes `send`, which is not stored. For a gather, it
+    /// reads the gathered data.
     pub product: Option<Box<Call>>,
 }
 
 impl Collective {
-    /// Creates an exchange without a product.
+    /// Creates an exchange without product.
     #[must_use]
     pub const fn alone(kind: CollectiveKind, group: GroupId, send: View, recv: View) -> Self {
         Self { kind, group, send, recv, product: None }
     }
 
-    /// Returns the name of the call, for texts and messages.
+    /// Returns the call's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.product.as_ref().map_or(self.kind.name(), |call| call.name())
@@ -184,60 +182,59 @@ impl Collective {
     }
 }
 
-/// Kind of an exchange, with the counts that all ranks of the group agree on.
+/// Counts are the same on all ranks of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveKind {
-    /// Every rank receives the reduction of all `send` buffers.
+    /// Every rank receives the reduction.
     AllReduce {
-        /// The operation that combines elements.
+        /// Combining operation.
         reduce: Reduce,
     },
-    /// Every rank receives the concatenation of all `send` buffers.
+    /// Every rank receives the concatenation.
     AllGather {
-        /// Number of elements that each rank sends.
+        /// Elements from each rank.
         counts: Vec<usize>,
     },
-    /// Every rank receives its block of the reduction of all `send` buffers.
+    /// Every rank receives its block of the reduction.
     ReduceScatter {
-        /// The operation that combines elements.
+        /// Combining operation.
         reduce: Reduce,
-        /// Number of elements in each rank's block.
+        /// Elements of each block.
         counts: Vec<usize>,
     },
-    /// Every rank sends one block to each rank and receives one from each.
+    /// Every rank sends one block to each rank.
     AllToAll {
-        /// Number of elements sent to each rank.
+        /// Elements to each rank.
         send_counts: Vec<usize>,
-        /// Number of elements received from each rank.
+        /// Elements from each rank.
         recv_counts: Vec<usize>,
     },
-    /// One rank receives the reduction of all `send` buffers. The `recv` contents of the other
-    /// ranks are undefined.
+    /// One rank receives the reduction. The other `recv` contents are undefined.
     Reduce {
-        /// The operation that combines elements.
+        /// Combining operation.
         reduce: Reduce,
-        /// Index of the receiving rank in the group.
+        /// Receiver in the group.
         root: usize,
     },
-    /// Every rank receives the `send` buffer of one rank, in place.
+    /// Every rank receives one rank's `send`, in place.
     Broadcast {
-        /// Index of the sending rank in the group.
+        /// Sender in the group.
         root: usize,
     },
-    /// Sends `send` to one rank.
+    /// Sends to one rank.
     Send {
-        /// Index of the receiver in the group.
+        /// Receiver in the group.
         to: usize,
     },
-    /// Receives `recv` from one rank.
+    /// Receives from one rank.
     Receive {
-        /// Index of the sender in the group.
+        /// Sender in the group.
         from: usize,
     },
 }
 
 impl CollectiveKind {
-    /// Returns the name for texts and messages.
+    /// Returns the text name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -252,39 +249,39 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns whether only two ranks of the group take part.
+    /// Returns whether only two ranks take part.
     #[must_use]
     pub const fn is_of_two(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Receive { .. })
     }
 }
 
-/// The action of a step.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Launches one operator on the compute stream.
+    /// One operator on the compute stream.
     Launch(Box<Call>),
-    /// Runs one collective or transfer, possibly fused with a product.
+    /// A collective or transfer, possibly with a product.
     Exchange(Box<Collective>),
-    /// Records an event on the stream.
+    /// Records an event.
     Record(EventId),
-    /// Makes the stream wait for an event.
+    /// Waits for an event.
     Wait(EventId),
 }
 
-/// One step and the op it belongs to. Steps are small because passes move many steps.
+/// An action and its op. Steps are small because passes move many.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The stream that the action is enqueued on.
+    /// Stream of the action.
     pub stream: StreamKind,
-    /// The action that is enqueued.
+    /// Enqueued action.
     pub action: Action,
-    /// The op of the lowered program.
+    /// Op of the lowered program.
     pub op: OpId,
 }
 
 impl Step {
-    /// Returns the operator or kernel call, if any.
+    /// Returns the operator or kernel call.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match &self.action {
@@ -294,7 +291,7 @@ impl Step {
         }
     }
 
-    /// Returns the views that the step reads.
+    /// Returns the read views.
     #[must_use]
     pub fn reads(&self) -> Views<'_> {
         match &self.action {
@@ -304,7 +301,7 @@ impl Step {
         }
     }
 
-    /// Returns the views that the step writes.
+    /// Returns the written views.
     #[must_use]
     pub fn writes(&self) -> Views<'_> {
         match &self.action {
@@ -315,46 +312,45 @@ impl Step {
     }
 }
 
-/// A point of the plan at which a named value is available.
+/// Availability of a named value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tap {
-    /// The value that is shown.
+    /// Shown value.
     pub value: ValueId,
     /// This rank's shard, dense or strided.
     pub view: View,
-    /// Ranges of the shard in the whole value.
+    /// Ranges in the whole value.
     pub ranges: Vec<Range<usize>>,
-    /// The pending reduction, if this rank holds a partial result.
+    /// Pending reduction of a partial result.
     pub partial: Option<Reduce>,
-    /// True on the first replica. Other ranks hold copies that must not be counted again.
+    /// False for copies, which must not be counted again.
     pub is_first_replica: bool,
-    /// Number of steps after which the value is available.
+    /// Steps before the value is available.
     pub after_steps: usize,
 }
 
-/// One op of the lowered program, for messages.
+/// An op, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpNote {
-    /// Name of the op.
+    /// Op name.
     pub kind: &'static str,
     /// Name of the result, or of the operand that a movement copies.
     pub value: String,
-    /// The decoder layer, if the value's name contains one.
+    /// Decoder layer in the value's name.
     pub layer: Option<usize>,
-    /// Launch of the op, alone or shared.
+    /// Alone or shared.
     pub launch: Launched,
 }
 
-/// Launch of an op, alone or shared with other ops.
+/// Launch of an op.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Launched {
-    /// The op has its own launches.
+    /// Own launches.
     #[default]
     Alone,
-    /// The launch of this op also computes it. That op comes earlier, or later if it is an
-    /// exchange.
+    /// Computed by the launch of this op, which comes earlier, or later if it is an exchange.
     With(OpId),
-    /// The op could share a launch but does not, for this reason.
+    /// Could share a launch but does not, for this reason.
     Apart(String),
 }
 
@@ -368,34 +364,34 @@ impl fmt::Display for OpNote {
     }
 }
 
-/// Everything that one rank does in a run.
+/// Everything that one rank does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Name of the program.
+    /// Program name.
     pub name: String,
-    /// The rank that runs the plan.
+    /// Rank of the plan.
     pub rank: usize,
-    /// Number of ranks in the mesh.
+    /// Ranks of the mesh.
     pub world: usize,
-    /// Groups that any rank exchanges in, with ascending ranks. The list is the same on every rank.
+    /// Groups of all ranks, each ascending; the same on every rank.
     pub groups: IdVec<GroupId, Vec<usize>>,
     /// Weights, in program order.
     pub params: Vec<Tensor>,
-    /// States that persist between runs.
+    /// Persistent states.
     pub states: Vec<Tensor>,
     /// Inputs of each run.
     pub inputs: Vec<Tensor>,
-    /// Outputs, which every rank holds in full.
+    /// Outputs, in full on every rank.
     pub outputs: Vec<Tensor>,
-    /// Location of every buffer.
+    /// Buffer locations.
     pub buffers: IdVec<BufferId, Slot>,
-    /// Steps of the rank, in enqueue order.
+    /// In enqueue order.
     pub steps: Vec<Step>,
-    /// Number of events used.
+    /// Events used.
     pub events: usize,
-    /// Points at which values are available, in step order.
+    /// Taps in step order.
     pub taps: Vec<Tap>,
-    /// Descriptions of the ops, by op of the lowered program.
+    /// Descriptions by op.
     pub notes: IdVec<OpId, OpNote>,
 }
 
@@ -418,14 +414,14 @@ impl Plan {
         }
     }
 
-    /// Returns the size of a region, in bytes.
+    /// Returns the size of a region.
     #[must_use]
     pub fn region_bytes(&self, region: Region) -> Bytes {
         let slots = self.buffers.values().iter().filter(|slot| slot.region == region);
         Bytes(slots.map(|slot| slot.range().end).max().unwrap_or(0).next_multiple_of(ALIGNMENT_BYTES))
     }
 
-    /// Returns the byte range that a view may touch, in its region.
+    /// Returns the bytes that a view may touch.
     #[must_use]
     pub fn span(&self, view: &View) -> (Region, Range<u64>) {
         let slot = &self.buffers[view.buffer];
@@ -434,11 +430,9 @@ impl Plan {
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
     }
 
-    /// Returns the pairs of conflicting steps, earlier step first. Two steps conflict if they touch
-    /// the same bytes of a buffer and at least one writes.
-    ///
-    /// No reordering may swap a pair. The pairs are in the order of the later steps, possibly with
-    /// duplicates.
+    /// Returns the pairs of conflicting steps, earlier first, in the order of the later steps,
+    /// possibly with duplicates. Steps conflict if they touch the same bytes of a buffer and at
+    /// least one writes; no reordering may swap a pair.
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
@@ -463,14 +457,14 @@ impl Plan {
         found
     }
 
-    /// Returns the streams that the plan needs. Every plan needs the first two.
+    /// Returns the needed streams, at least two.
     #[must_use]
     pub fn streams(&self) -> &'static [StreamKind] {
         let has_transfers = self.steps.iter().any(|step| step.stream == StreamKind::Transfers);
         &StreamKind::ALL[..if has_transfers { 3 } else { 2 }]
     }
 
-    /// Returns the location of a tensor's shard.
+    /// Returns the location of a tensor.
     #[must_use]
     pub fn slot(&self, tensor: &Tensor) -> Slot {
         let Slot { region, offset, .. } = self.buffers[tensor.buffer];
@@ -483,7 +477,7 @@ impl Plan {
         }
     }
 
-    /// Returns the attention mask `[b,1,s,t]` of a call if it is an input. The host then knows
+    /// Returns the attention mask `[b,1,s,t]` of a call if it is an input: the host then knows
     /// before a run how many keys are read.
     #[must_use]
     pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
@@ -494,7 +488,7 @@ impl Plan {
 
     pub(super) fn hold_arena(&mut self, bytes: Bytes) {
         if self.region_bytes(Region::Arena) < bytes {
-            // No step touches this buffer, so it may overlap others.
+            // Untouched, so it may overlap others.
             self.buffer(Region::Arena, bytes);
         }
     }

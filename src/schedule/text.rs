@@ -1,8 +1,7 @@
 //! The text form of a plan. `parse(print(p)) == p`.
 //!
-//! The text has one line for each group, buffer, tensor, op, tap and step, in this order. A step
-//! line holds op, stream and action: `@4 compute aclnnMatmul a=b3:f32[2,4] b=b1:f32[4,4]/[1,4]
-//! out->b5:f32[2,4]`.
+//! One line for each group, buffer, tensor, op, tap and step, in this order. A step line: `@4
+//! compute aclnnMatmul a=b3:f32[2,4] b=b1:f32[4,4]/[1,4] out->b5:f32[2,4]`.
 
 use std::fmt;
 use std::ops::Range;
@@ -104,10 +103,10 @@ fn ranges_text(ranges: &[Range<usize>]) -> String {
     format!("[{}]", texts.join(","))
 }
 
-/// Parses the text of a plan.
+/// Parses a plan.
 ///
 /// # Errors
-/// Returns every line that cannot be parsed, with its line number.
+/// Every line that cannot be parsed, with its number.
 pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut plan = Plan::empty(String::new(), 0, 0, IdVec::new());

@@ -1,18 +1,16 @@
 //! Checks of plans before anything runs:
-//! - Every view and tensor is inside its buffer, and every buffer is inside its region. Buffers of
-//!   the arena that live at the same time do not overlap.
+//! - Every view and tensor is inside its buffer, and every buffer inside its region. Arena buffers
+//!   that live at the same time do not overlap.
 //! - The ranks together have each element of a tensor, or no element. Each tap shows written data.
 //! - Each event is recorded once, before any wait. Events order conflicting accesses of two
 //!   streams, and operators against calls that multiply and exchange.
 //! - Data is written before it is read.
-//! - Calls run on the compute stream. Exchanges run on other streams, each group on one stream.
-//!   Counts fit the tensors.
-//! - All ranks of a group run the same collectives in the same order, with the same ops, counts,
-//!   element types and reductions. Each send has a receive with the same size and op. Ranks do not
-//!   wait in a circle.
+//! - Calls run on the compute stream, exchanges on other streams, each group on one stream. Counts
+//!   fit the tensors.
+//! - All ranks of a group run the same collectives in the same order. Each send has a receive with
+//!   the same size and op. Ranks do not wait in a circle.
 //!
-//! This module shares no code with the passes that it checks. Lifetimes, spans and groups are
-//! derived from the steps again.
+//! This module shares no code with the passes that it checks.
 
 mod memory;
 
@@ -69,7 +67,7 @@ fn place(plan: &Plan, index: usize) -> String {
     format!("rank {} step {index}{note}", plan.rank)
 }
 
-/// Returns whether all groups differ and have ascending ranks below `world`.
+/// All differ, with ascending ranks below `world`.
 fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
     let all = groups.values();
     let ascends = |ranks: &Vec<usize>| ranks.windows(2).all(|pair| pair[0] < pair[1]);
@@ -81,10 +79,10 @@ fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
 
 const STREAMS: usize = StreamKind::ALL.len();
 
-/// Number of steps of each stream that have surely happened when a step begins.
+/// Steps of each stream that have surely happened when a step begins.
 type VectorClock = [usize; STREAMS];
 
-/// Returns the clock of each step, from events and stream order only.
+/// From events and stream order only.
 fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
     let mut now = [VectorClock::default(); STREAMS];
     let mut recorded: Vec<Option<VectorClock>> = vec![None; plan.events];
@@ -120,7 +118,7 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
     clocks
 }
 
-/// Bytes that a step accesses, each with true for a write.
+/// Accessed bytes; true for a write.
 type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
@@ -168,7 +166,6 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
     written_before_read(plan, problems);
 }
 
-/// Reports steps of two streams that must be ordered and are not.
 fn unordered(
     plan: &Plan,
     [own, others]: [&[usize]; 2],
@@ -178,8 +175,7 @@ fn unordered(
     problems: &mut Diagnostics,
 ) {
     for step in own.iter().copied() {
-        // Clocks only grow along a stream, so unordered steps of the other stream are adjacent to
-        // this step.
+        // Clocks only grow along a stream, so unordered steps are adjacent to this step.
         let (before, after) = others.split_at(others.partition_point(|index| *index < step));
         let stream = |index: usize| plan.steps[index].stream as usize;
         let is_before = |other: &&usize| clocks[step][stream(**other)] > numbers[**other];
@@ -211,7 +207,7 @@ fn unordered(
     }
 }
 
-/// Returns whether both steps compute, and one of them in an exchange that other cards wait for.
+/// Both steps compute, one of them in an exchange that other cards wait for.
 fn of_the_cores(one: &Step, other: &Step) -> bool {
     let exchanges_too = |step: &Step| step.call().is_some() && matches!(step.action, Action::Exchange(_));
     one.call().is_some() && other.call().is_some() && (exchanges_too(one) || exchanges_too(other))
@@ -342,7 +338,7 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
     }
 }
 
-/// Returns whether a fused call matches its exchange and is supported by a card.
+/// The fused call matches its exchange and is supported by a card.
 fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
     let same = |one: &View, other: &View| {
         let of = |view: &View| (view.buffer, view.offset, view.elems(), view.dtype);
@@ -377,7 +373,7 @@ fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
         && views().all(|view| view.dtype == send.dtype && view.elems() > 0)
 }
 
-/// Properties of a collective that all ranks of a group must share.
+/// Must be the same on all ranks of a group.
 #[derive(PartialEq, Debug)]
 struct ExchangeSignature {
     group: GroupId,
@@ -444,14 +440,14 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Ranks that a rank waits for in an exchange.
+/// Ranks awaited in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedRanks {
-    /// Every rank of the group.
+    /// The whole group.
     All(GroupId),
-    /// The receiving rank of a send.
+    /// Of a send.
     Receiver(GroupId, usize),
-    /// The sending rank of a receive.
+    /// Of a receive.
     Sender(GroupId, usize),
 }
 
@@ -465,7 +461,6 @@ impl fmt::Display for AwaitedRanks {
     }
 }
 
-/// Returns the ranks that a rank waits for in each exchange, in order.
 fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     let meeting = |step: &Step| {
         let Action::Exchange(exchange) = &step.action else { return None };
@@ -480,8 +475,8 @@ fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     plan.steps.iter().filter_map(meeting).collect()
 }
 
-/// Simulates the exchanges of all ranks. A collective completes when all ranks of the group have
-/// reached it, and a transfer when both ranks have. A rank that cannot finish is a problem.
+/// A collective completes when all ranks of the group have reached it, a transfer when both ranks
+/// have. A rank that cannot finish is a problem.
 fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let mut next = vec![0; plans.len()];
@@ -518,7 +513,7 @@ fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics
     }
 }
 
-/// Checks that the sends between two ranks match the receives in op, type and size, in order.
+/// Sends between two ranks match the receives in op, type and size, in order.
 fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
     // Sent and received transfers by group, sender and receiver.
     type Sides = [Vec<(OpId, DType, usize)>; 2];
@@ -560,7 +555,7 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Checks that the counts of each `all_to_all` match between sender and receiver.
+/// `all_to_all` counts match between sender and receiver.
 fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
     let blocks = |plan: &Plan| -> Vec<(GroupId, Vec<usize>, Vec<usize>)> {
         let block = |step: &Step| match &step.action {
@@ -606,7 +601,6 @@ mod tests {
     use crate::program::{Builder, Kind};
     use crate::schedule::{Scheduling, schedule};
 
-    /// Plans of four ranks with sums over pairs and over all ranks.
     fn plans() -> Vec<Plan> {
         let mut build = Builder::new("sums");
         let x = build.input("x", [4, 3], DType::F32);

@@ -1,13 +1,10 @@
 //! Fuses products with the adjacent exchange, so that the device exchanges some rows while it
 //! multiplies others.
 //!
-//! Input: the plans of all ranks, without offsets and events. Output: [`JoinCandidates`], the pairs
-//! that are fused on all ranks of their group, and the reasons for all others. A sum is fused with
-//! the product that computes its input, a gather with the first product that reads its result.
-//!
-//! A pair is fused if the operator supports it (ops-transformer, `mc2/*/docs`) and the predicted
-//! overlap outweighs the cost: rows in two parts read the weights and pay the link latency twice.
-//! Decode steps and short prompts are thus not fused.
+//! A sum is fused with the product that computes its input, a gather with the first product that
+//! reads its result. The operator must support the pair (ops-transformer, `mc2/*/docs`), and the
+//! predicted overlap must outweigh the cost: rows in two parts read the weights and pay the link
+//! latency twice. Decode steps and short prompts are thus not fused.
 //!
 //! Invariants: results and summation order equal the separate calls. No step moves across a
 //! conflicting step or an exchange across another. All ranks of a group fuse the same exchanges.
@@ -26,14 +23,14 @@ use super::launch::{exchange, product};
 use super::parts::CHIP;
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step};
 
-/// Reason for a pair that pays off but is not fused in the chosen plan.
+/// The pair pays off but is not fused in the chosen plan.
 const BESIDE_OTHERS: &str = "concurrent operators hide more than a fused call would";
 
 #[derive(Debug)]
 struct Pair {
     product: usize,
     exchange: usize,
-    /// Step that becomes the fused call. The other step is removed.
+    /// Becomes the fused call; the other step is removed.
     stays: usize,
     joined: Collective,
     dims: [usize; 3],
@@ -54,7 +51,7 @@ impl RankPairs {
 #[derive(Debug)]
 pub(super) struct JoinCandidates(Vec<RankPairs>);
 
-/// Outcome of each exchange, by group and index within the group.
+/// By group and index within the group.
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl JoinCandidates {
@@ -65,7 +62,7 @@ impl JoinCandidates {
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
-            // Skips groups that span several stages.
+            // Skips groups of several stages.
             let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else {
                 continue;
             };
@@ -96,8 +93,7 @@ impl JoinCandidates {
         self.0.iter().all(|of| of.pairs.is_empty())
     }
 
-    /// Notes for every exchange next to a product why both are separate, in plans without fused
-    /// calls.
+    /// Notes why pairs are separate, in plans without fused calls.
     pub(super) fn note<'a>(&self, plans: impl IntoIterator<Item = &'a mut Plan>) {
         for (plan, RankPairs { pairs, apart }) in plans.into_iter().zip(&self.0) {
             let hidden = pairs.iter().map(|pair| (plan.steps[pair.exchange].op, BESIDE_OTHERS.to_owned()));
@@ -128,7 +124,7 @@ fn turns(outcomes: &[Outcomes]) -> Vec<(GroupId, usize)> {
 fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product + pair.exchange - pair.stays).collect();
     gone.sort_unstable();
-    // Buffers of products before the sum, which no longer exist.
+    // Products before the sum no longer exist.
     let mut unmade: Vec<BufferId> = Vec::new();
     for Pair { product, exchange, stays, joined, .. } in pairs {
         let [of_product, of_exchange] = [product, exchange].map(|step| plan.steps[step].op);
@@ -159,7 +155,7 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     gone
 }
 
-/// Returns how many of the first `steps` steps remain after the removal of `gone`.
+/// Remaining steps of the first `steps` after the removal of `gone`.
 pub(super) fn left(gone: &[usize], steps: usize) -> usize {
     steps - gone.partition_point(|step| *step < steps)
 }
@@ -175,8 +171,7 @@ fn agree(of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a fused call saves more than it costs, for the first rank of the group. The other
-/// ranks have the same sizes.
+/// For the first rank; the others have the same sizes.
 fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     let Some((_, Ok(pair))) = of_all.first() else { return Ok(()) };
     let Some(product) = product(&pair.joined) else { return Ok(()) };
@@ -242,8 +237,7 @@ struct ExchangeSite<'a> {
 }
 
 impl ExchangeSite<'_> {
-    /// Returns the pair of this exchange, or the reason why it cannot be fused. Returns `None`
-    /// without an adjacent product.
+    /// The pair, or why it cannot be fused; `None` without an adjacent product.
     fn pair(&self) -> Option<Result<Pair, String>> {
         match &self.exchange.kind {
             CollectiveKind::AllReduce { reduce: Reduce::Sum }
@@ -260,8 +254,7 @@ impl ExchangeSite<'_> {
         }
     }
 
-    /// Returns the matrices of the product in `step`, or the reason why it cannot be fused. Returns
-    /// `None` if the step is no product.
+    /// The product's matrices, or why it cannot be fused; `None` if the step is no product.
     fn beside(&self, step: usize) -> Option<Result<[&View; 3], String>> {
         let Action::Launch(call) = &self.plan.steps[step].action else { return None };
         let refused = |reason: &str| Some(Err(reason.to_owned()));
@@ -341,8 +334,8 @@ impl ExchangeSite<'_> {
         Ok(Pair { product: behind, exchange: self.at, stays, joined, dims })
     }
 
-    /// Returns the step that becomes the fused call of a gather: the gather, or the product at
-    /// `behind` if the weights `b` are computed between the two.
+    /// The step that becomes the fused call of a gather: the gather, or the product at `behind` if
+    /// the weights `b` are computed between the two.
     fn place_of_gather(&self, behind: usize, out: &View, b: &View) -> Result<usize, String> {
         let between = &self.plan.steps[self.at + 1..behind];
         let writes =
@@ -354,7 +347,7 @@ impl ExchangeSite<'_> {
         if between.iter().all(is_free) {
             return Ok(self.at);
         }
-        // The product is the first to touch the gathered data. Exchanges must keep their order.
+        // The product touches the gathered data first. Exchanges must keep their order.
         let can_wait = |step: &Step| {
             !matches!(step.action, Action::Exchange(_)) && !writes(step, self.exchange.send.buffer)
         };
@@ -364,7 +357,7 @@ impl ExchangeSite<'_> {
         Err("another exchange, or a write to its result, comes between it and its product".to_owned())
     }
 
-    /// Returns `[rows, contracted, columns]` if the operator supports the product and the group.
+    /// `[rows, contracted, columns]`, if product and group are supported.
     fn matrices(&self, a: &View, b: &View, out: &View) -> Result<[usize; 3], String> {
         let ranks = &self.plan.groups[self.exchange.group];
         let servers =

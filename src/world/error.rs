@@ -1,29 +1,26 @@
-//! Errors of the environment and of the rendezvous.
-
 use std::fmt;
 
-/// The error of [`World::from_env`](super::World::from_env) or a
-/// [`ProcessGroup`](super::ProcessGroup).
+/// Error of [`World::from_env`](super::World::from_env) or a [`ProcessGroup`](super::ProcessGroup).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Variables are contradictory, incomplete or unreadable; contains all problems.
+    /// Contradictory, incomplete or unreadable variables, with all problems.
     #[error("{0}")]
     Environment(Box<EnvironmentError>),
-    /// The processes did not find each other.
+    /// The processes did not meet.
     #[error("{0}")]
     Meeting(String),
-    /// Another process failed, so this one ends too.
+    /// Another process failed.
     #[error(transparent)]
     Peer(#[from] PeerFailure),
 }
 
-/// All problems with the launcher's variables.
+/// Problems with the launcher's variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentError {
-    /// One sentence per problem.
+    /// One sentence each.
     pub problems: Vec<String>,
-    /// All variables that were read: name, value, owner.
+    /// Read variables: name, value, owner.
     pub variables: Vec<(String, String, &'static str)>,
 }
 
@@ -59,20 +56,20 @@ impl fmt::Display for EnvironmentError {
     }
 }
 
-/// The failure or loss of another process of the group.
+/// Failure or loss of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFailure {
-    /// Rank of that process.
+    /// Its rank.
     pub rank: usize,
-    /// Description such as `rank 3 (process 4711 on node-2)`.
+    /// Such as `rank 3 (process 4711 on node-2)`.
     pub process: String,
-    /// The message of the process, or how it ended.
+    /// Its message, or how it ended.
     pub text: String,
 }
 
 impl fmt::Display for PeerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The message of a process may already start with its rank.
+        // The message may start with its rank.
         if self.text.starts_with(&format!("rank {} ", self.rank)) {
             f.write_str(&self.text)
         } else {

@@ -1,7 +1,5 @@
-//! A group of processes that have met.
-//!
-//! Input: a [`World`]. Output: a [`ProcessGroup`]. Invariant: a world of one process needs no store
-//! and no threads, but behaves the same.
+//! A group of processes that have met. A world of one process needs no store and no threads, but
+//! behaves the same.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,13 +10,13 @@ use super::error::{EnvironmentError, Error, PeerFailure};
 use super::store::{ExchangeSequence, Peer, Store, connect};
 use super::{World, place::MeetingPlace};
 
-/// Callback for progress messages during the rendezvous. Unreachable addresses are reported
-/// immediately, other waits after 3 s and then every 30 s.
+/// Callback for progress messages of the rendezvous: unreachable addresses immediately, other waits
+/// after 3 s and then every 30 s.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The processes of a world. They exchange small data and are notified when a process fails.
 ///
-/// Dropping the group tells the other processes that this one has finished.
+/// Dropping the group tells the others that this process has finished.
 #[derive(Debug)]
 pub struct ProcessGroup {
     rank: usize,
@@ -28,7 +26,7 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Creates a group of only this process.
+    /// Creates a group of one process.
     #[must_use]
     pub fn alone() -> Self {
         Self { rank: 0, size: 1, card: None, store: None }
@@ -37,8 +35,8 @@ impl ProcessGroup {
     /// Meets the other processes of a world.
     ///
     /// # Errors
-    /// The place is taken, out of reach or a name without an address. Ranks did not come in time,
-    /// which are named. Processes disagree about the world.
+    /// The place is taken, unreachable or a name without an address; ranks, which are named, did
+    /// not come in time; or processes disagree about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
         let nobody: Notice = Arc::new(|_| ());
         Self::join_telling(world, &nobody)
@@ -47,7 +45,7 @@ impl ProcessGroup {
     /// Like [`ProcessGroup::join`], with progress messages.
     ///
     /// # Errors
-    /// Fails like [`ProcessGroup::join`].
+    /// As [`ProcessGroup::join`].
     pub fn join_telling(world: &World, notice: &Notice) -> Result<Self, Error> {
         if world.place == MeetingPlace::Nowhere {
             return Ok(Self { rank: world.rank, size: world.size, card: world.card, store: None });
@@ -63,7 +61,7 @@ impl ProcessGroup {
             card: world.card,
             physical_card: world.card.and_then(|card| visible.and_then(|visible| visible.get(card).copied())),
         };
-        // What can get no address is not worth a wait.
+        // Do not wait for a name that can get no address.
         if let Err(what) = connect::check_name(&world.place)
             && !world.waits_for_names
         {
@@ -75,19 +73,19 @@ impl ProcessGroup {
         Ok(Self { rank: world.rank, size: world.size, card, store: Some(store) })
     }
 
-    /// Returns the rank of this process.
+    /// Returns this process's rank.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Returns the number of processes.
+    /// Counts the processes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns the card of this process, if known from its launcher or its position on the host.
+    /// Returns this process's card, if known from its launcher or its position on the host.
     #[must_use]
     pub const fn card(&self) -> Option<usize> {
         self.card
@@ -105,21 +103,19 @@ impl ProcessGroup {
         self.rank == 0
     }
 
-    /// Sends bytes to all processes and returns the bytes of all, by rank. Waits for all processes.
-    /// All processes must make the same exchanges in the same order. `what` names the exchange in
-    /// messages.
+    /// Sends bytes to all processes and returns the bytes of all, by rank. All processes must make
+    /// the same exchanges in the same order. `what` names the exchange in messages.
     ///
     /// # Errors
-    /// Fails if another process failed, ended, or is at another exchange.
+    /// Another process failed, ended, or is at another exchange.
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(ExchangeSequence::Main, what, bytes)
     }
 
-    /// Like [`ProcessGroup::exchange`], for a second thread in each process. These exchanges have a
-    /// separate order and do not wait for the others.
+    /// Like [`ProcessGroup::exchange`], for a second thread in each process, with a separate order.
     ///
     /// # Errors
-    /// Fails like [`ProcessGroup::exchange`].
+    /// As [`ProcessGroup::exchange`].
     pub fn exchange_aside(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(ExchangeSequence::Aside, what, bytes)
     }
@@ -143,14 +139,14 @@ impl ProcessGroup {
         }
     }
 
-    /// Returns the first failure of another process, if it is known within `limit`.
+    /// Returns the first failure of another process known within `limit`.
     #[must_use]
     pub fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
         self.store.as_ref().and_then(|store| store.failure_within(limit))
     }
 
-    /// Calls `listener` on a thread of the group with the first failure of another process,
-    /// immediately if there was one. The listener must not wait for this group.
+    /// Calls `listener` on a thread of the group with the first failure of another process, even a
+    /// past one. The listener must not wait for this group.
     pub fn on_failure(&self, listener: impl FnOnce(&PeerFailure) + Send + 'static) {
         if let Some(store) = &self.store {
             store.on_failure(Box::new(listener));
@@ -163,8 +159,7 @@ fn host_name() -> String {
     if name.trim().is_empty() { "this host".to_owned() } else { name.trim().to_owned() }
 }
 
-/// Returns an identifier of this host: its boot id and network namespace. Containers with separate
-/// networks count as separate hosts.
+/// Boot id and network namespace: containers with separate networks count as separate hosts.
 fn host_id() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host_name());
     let network = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());

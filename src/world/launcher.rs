@@ -1,9 +1,9 @@
 //! Reads the launchers' variables, and checks that they agree.
 //!
-//! Input: variables. Output: a [`LaunchIdentity`]. Launchers can be nested, and the innermost one
-//! starts the ranks. torchrun (`TORCHELASTIC_RUN_ID`) can run inside anything. The mpirun of Open
-//! MPI or Hydra can run inside a Slurm allocation, whose variables then number mpirun's daemons.
-//! All can run inside a Volcano or Kubernetes pod. Launchers of one level must agree.
+//! Launchers can be nested, and the innermost one starts the ranks. torchrun
+//! (`TORCHELASTIC_RUN_ID`) can run inside anything. The mpirun of Open MPI or Hydra can run inside
+//! a Slurm allocation, whose variables then number mpirun's daemons. All can run inside a Volcano
+//! or Kubernetes pod. Launchers of one level must agree.
 //!
 //! Sources: PyTorch "torchrun" (environment variables); Open MPI 5.0 "Environment variables set for
 //! MPI applications"; Intel MPI and MPICH Hydra; Slurm srun(1); Kubeflow training operator, Volcano
@@ -15,21 +15,21 @@ use super::nodelist::tasks_by_node;
 use super::rank_table::RankTable;
 use super::variables::{VariableValue, Variables};
 
-/// The launcher of the ranks.
+/// Launcher of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// No launcher: a single process.
+    /// A single process.
     Alone,
-    /// PyTorch's `torchrun`, which sets `TORCHELASTIC_RUN_ID`.
+    /// PyTorch's `torchrun` (`TORCHELASTIC_RUN_ID`).
     Torchrun,
-    /// `RANK` and `WORLD_SIZE`, set by a shell or a Kubernetes operator.
+    /// `RANK` and `WORLD_SIZE`, from a shell or a Kubernetes operator.
     Shell,
-    /// The mpirun of Open MPI.
+    /// Open MPI's mpirun.
     OpenMpi,
-    /// Hydra of MPICH and Intel MPI, or Slurm's PMI.
+    /// MPICH's or Intel's Hydra, or Slurm's PMI.
     Hydra,
-    /// Slurm's `srun`, with one task per rank.
+    /// `srun`, one task per rank.
     Slurm,
     /// Volcano without its pytorch plugin: one rank per pod.
     Volcano,
@@ -61,10 +61,10 @@ struct Claim {
     said: [Option<VariableValue>; 4],
 }
 
-/// More ranks than any cluster has: such a size is a mistake.
+/// A larger size is a mistake.
 pub(super) const MOST_RANKS: usize = 1 << 20;
 
-/// The last number that a card of a host can have.
+/// Last possible card number of a host.
 const MOST_CARDS: usize = u16::MAX as usize;
 
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
@@ -79,7 +79,6 @@ pub(super) struct LaunchIdentity {
     pub(super) card: Option<usize>,
 }
 
-/// Returns the agreed values, or everything that is wrong with the variables.
 pub(super) fn agree(
     variables: &Variables,
     table: Option<&RankTable>,
@@ -140,7 +139,7 @@ pub(super) fn agree(
     })
 }
 
-/// Refuses a size before anything is allocated for each rank.
+/// Before anything is allocated for each rank.
 fn too_many(size: Option<&VariableValue>, problems: &mut Vec<String>) {
     if let Some(size) = size.filter(|size| size.value == 0 || size.value > MOST_RANKS) {
         problems.push(format!("{} is {}: expected 1 to {MOST_RANKS} ranks", size.variable, size.value));
@@ -193,7 +192,7 @@ fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<S
     }
     let has_mpi = claims.iter().any(|claim| matches!(claim.launcher, Launcher::OpenMpi | Launcher::Hydra));
     let is_step = variables.has("SLURM_STEP_ID") || variables.has("SLURM_STEPID");
-    // The shell of a batch job also has SLURM_PROCID=0, which does not concern other launchers.
+    // The shell of a batch job also has SLURM_PROCID=0.
     if !variables.has("TORCHELASTIC_RUN_ID") && !has_mpi && (is_step || claims.is_empty()) {
         claims.extend(slurm(variables, problems));
     }
@@ -266,8 +265,8 @@ fn rank_table(
     })
 }
 
-/// Reads a Volcano job of one task type with one rank per pod: `VC_TASK_INDEX`, and `VC_<TASK>_NUM`
-/// of the only task.
+/// A Volcano job of one task type with one rank per pod: `VC_TASK_INDEX`, and `VC_<TASK>_NUM` of
+/// the only task.
 fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
     let rank = variables.number("VC_TASK_INDEX", problems)?;
     let counts = variables.matching(|name| name.starts_with("VC_") && name.ends_with("_NUM"));
@@ -276,7 +275,7 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
         _ => None,
     };
     let one = |variable: &str, value| Some(VariableValue { variable: variable.to_owned(), value });
-    // With one process per pod, the process is alone on its host.
+    // With one process per pod.
     Some(Claim { launcher: Launcher::Volcano, said: [Some(rank), size, one("VC_TASK_INDEX (pod)", 0), None] })
 }
 

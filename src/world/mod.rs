@@ -1,13 +1,9 @@
 //! Determines this process's rank, world size and card, and connects it to the other processes.
 //!
-//! Input: the environment that a launcher set. Output: a [`World`], or one error with all problems;
-//! then a [`ProcessGroup`], whose processes exchange small data and are notified when a process
-//! ends.
-//!
 //! Invariants: contradictions are errors, never guesses. Without variables, the world is this
 //! process. Rank 0 serves a store on `MASTER_ADDR:MASTER_PORT`, or on one host on a Unix socket in
 //! a private folder. Every process, including rank 0, has one connection to the store. If a process
-//! dies, is stopped or is unreachable, all other processes fail.
+//! dies, is stopped or is unreachable, all others fail.
 //!
 //! Not here: moving tensors (HCCL), starting processes (launchers), restarts.
 
@@ -37,53 +33,53 @@ use launcher::{LaunchIdentity, agree};
 use rank_table::RankTable;
 use variables::Variables;
 
-/// Checks that a text is a complete rank table, and returns its number of ranks.
+/// Checks a complete rank table, and returns its number of ranks.
 ///
 /// # Errors
-/// Returns a sentence about the problem.
+/// A sentence about the problem.
 pub fn check_rank_table(text: &str) -> Result<usize, String> {
     RankTable::parse(text).map(|table| table.rows.len())
 }
 
-/// Default time that HCCL waits for a rank.
+/// As HCCL waits for a rank by default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
-/// The longest wait, in seconds: a week.
+/// A week.
 const MOST_SECONDS: usize = 7 * 24 * 3600;
 
-/// A variable that every pod of Kubernetes has.
+/// Set in every Kubernetes pod.
 const POD: &str = "KUBERNETES_SERVICE_HOST";
 
-/// The position of this process in the world.
+/// This process's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct World {
-    /// Rank of this process, from 0.
+    /// Rank, from 0.
     pub rank: usize,
-    /// Number of processes, one per rank.
+    /// Processes, one per rank.
     pub size: usize,
-    /// Index on this host, if the launcher gives it. Otherwise it is determined at the rendezvous.
+    /// Index on this host, if given; otherwise determined at the rendezvous.
     pub local_rank: Option<usize>,
-    /// Number of processes on this host, if the launcher gives it.
+    /// Processes on this host, if given.
     pub local_size: Option<usize>,
-    /// Index among the visible cards, if the launcher gives it. Otherwise the local rank's card.
+    /// Index among the visible cards, if given; otherwise the local rank's.
     pub card: Option<usize>,
-    /// Physical numbers of the cards in `ASCEND_RT_VISIBLE_DEVICES`.
+    /// Physical cards of `ASCEND_RT_VISIBLE_DEVICES`.
     pub visible: Option<Vec<usize>>,
-    /// The launcher of the ranks.
+    /// Launcher of the ranks.
     pub launcher: Launcher,
-    /// The rendezvous of the processes.
+    /// Rendezvous of the processes.
     pub place: MeetingPlace,
-    /// Timeout of the rendezvous.
+    /// Rendezvous timeout.
     pub timeout: Duration,
-    /// Whether a name of a host may get its address later, as names of pods do.
+    /// Host names may get an address later, as pods' do.
     pub waits_for_names: bool,
 }
 
 impl World {
-    /// Creates a world of only this process.
+    /// Creates a world of one process.
     #[must_use]
     pub fn alone() -> Self {
         Self {
@@ -100,11 +96,10 @@ impl World {
         }
     }
 
-    /// Reads the launcher's variables from the environment.
+    /// Reads the launcher's variables.
     ///
     /// # Errors
-    /// Returns everything that is contradictory, incomplete or unreadable, with the variables and
-    /// which to unset.
+    /// Everything that is contradictory, incomplete or unreadable, and which variables to unset.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_variables(&Variables::of_process()).map_err(|error| Error::Environment(Box::new(error)))
     }
@@ -171,8 +166,7 @@ impl World {
 }
 
 impl World {
-    /// Returns the physical number of a visible card. It differs if `ASCEND_RT_VISIBLE_DEVICES`
-    /// hides cards.
+    /// Returns the physical number of a visible card (`ASCEND_RT_VISIBLE_DEVICES` may hide some).
     #[must_use]
     pub fn physical_card(&self, card: usize) -> usize {
         self.visible.as_ref().and_then(|visible| visible.get(card).copied()).unwrap_or(card)
@@ -256,7 +250,6 @@ mod tests {
         assert!(error.contains("card 5 is rank 1's"), "{error}");
         let error = problem(&format!("RANK_TABLE_FILE={path}.gone RANK_ID=1"));
         assert!(error.contains("No such file"), "{error}");
-        // It would be read for ever.
         let error = problem("RANK_TABLE_FILE=/dev/zero RANK_ID=1");
         assert!(error.contains("rank table /dev/zero cannot be read: expected a regular file"), "{error}");
         file.as_file().set_len(rank_table::MOST_BYTES + 1).unwrap();

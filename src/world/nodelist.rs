@@ -1,7 +1,7 @@
 //! Parses Slurm's lists of hosts and of tasks by node.
 //!
-//! `n[1-3,7],login` becomes all names in order; `2(x3),1` becomes 2, 2, 2, 1. Invariant: numbers
-//! keep leading zeros. An unreadable list gives `None`, never a shorter list.
+//! `n[1-3,7],login` becomes all names in order; `2(x3),1` becomes 2, 2, 2, 1. Numbers keep leading
+//! zeros. An unreadable list gives `None`, never a shorter list.
 
 /// Larger lists are considered errors.
 const MOST_HOSTS: usize = 1 << 20;
@@ -9,7 +9,7 @@ const MOST_HOSTS: usize = 1 << 20;
 /// More digits than any host's number has.
 const MOST_DIGITS: usize = 20;
 
-/// Parses hosts in the form of `SLURM_JOB_NODELIST`.
+/// As in `SLURM_JOB_NODELIST`.
 pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for name in split_outside_brackets(text)? {
@@ -21,7 +21,7 @@ pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     (!hosts.is_empty()).then_some(hosts)
 }
 
-/// Parses tasks per node in the form of `SLURM_STEP_TASKS_PER_NODE`.
+/// As in `SLURM_STEP_TASKS_PER_NODE`.
 pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
     let mut tasks = Vec::new();
     for part in text.split(',') {
@@ -58,7 +58,7 @@ fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
         .then(|| parts.into_iter().map(str::trim).collect())
 }
 
-/// Expands the bracketed ranges of a name; the last range runs fastest.
+/// The last bracketed range runs fastest.
 fn expand(name: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = name.split_once('[') else { return Some(vec![name.to_owned()]) };
     let (ranges, after) = rest.split_once(']')?;
@@ -75,7 +75,7 @@ fn expand(name: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Expands `7` or `08-11`, with the width of the first number.
+/// `7` or `08-11`, with the width of the first number.
 fn numbers(range: &str) -> Option<Vec<String>> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (width, from, to) = (first.len(), first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
@@ -102,7 +102,7 @@ mod tests {
         for wrong in ["", "n[1-", "n]1", "n[a-b]", "n[3-1]", "a,,b", "n[[1]]", "n[1-99999999999]"] {
             assert_eq!(hosts(wrong), None, "{wrong}");
         }
-        // Each part is short enough, the whole is not.
+        // Only the whole is too long.
         let most = format!("n[1-{MOST_HOSTS}]");
         assert_eq!(hosts(&format!("{most},m")), None);
         assert_eq!(hosts(&format!("n[1-{MOST_HOSTS},1-2]")), None);

@@ -1,11 +1,8 @@
-//! Finds the rendezvous of the processes.
-//!
-//! Input: the variables and the identity that the launchers agree on. Output: a [`MeetingPlace`],
-//! the same on every process of a job.
+//! Finds the rendezvous of the processes, the same on every process of a job.
 //!
 //! With `TORCHELASTIC_USE_AGENT_STORE=True`, torchrun's agents occupy `MASTER_ADDR:MASTER_PORT`
 //! with a store of another protocol. Then the ranks of one host use a Unix socket, and those of
-//! several hosts use the next port.
+//! several hosts the next port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -15,29 +12,29 @@ use super::nodelist::hosts;
 use super::rank_table::RankTable;
 use super::variables::Variables;
 
-/// Overrides the rendezvous of the launcher: `host:port`.
+/// Overrides the launcher's rendezvous: `host:port`.
 pub(super) const OVERRIDE: &str = "ASCEND_TP_STORE";
 
-/// First port for jobs that have a number but no port. The range of 16384 ports ends below the
-/// ephemeral ports.
+/// For jobs that have a number but no port. The range of 16384 ports ends below the ephemeral
+/// ports.
 const FIRST_PORT: u16 = 16_384;
 
-/// The rendezvous of the processes.
+/// Rendezvous of the processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeetingPlace {
-    /// There is only one process.
+    /// A single process.
     Nowhere,
-    /// Rank 0 listens on a TCP port.
+    /// Rank 0's TCP port.
     Tcp {
-        /// Name or address of rank 0's host.
+        /// Rank 0's host.
         host: String,
-        /// The port that rank 0 listens on.
+        /// Rank 0's port.
         port: u16,
     },
-    /// A Unix socket of this user, named after the job.
+    /// A Unix socket of this user.
     Socket {
-        /// An identifier of the job on this host.
+        /// Job identifier on this host.
         job: String,
     },
 }
@@ -114,11 +111,10 @@ pub(super) fn find(
     }
 }
 
-/// Whether a text can be a host's name or an address.
 fn is_host(text: &str) -> bool {
     const LONGEST_NAME: usize = 253;
     let of_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    // An address of the link has a zone: `fe80::1%eth0`.
+    // Link addresses have a zone: `fe80::1%eth0`.
     let address = text.split_once('%').map_or(text, |(address, _)| address);
     address.parse::<IpAddr>().is_ok() || (1..=LONGEST_NAME).contains(&text.len()) && text.chars().all(of_name)
 }
@@ -142,7 +138,7 @@ fn slurm_step(variables: &Variables) -> Option<String> {
     Some(format!("{job}.{step}"))
 }
 
-/// Finds the rendezvous of ranks on several or an unknown number of hosts, without a given address.
+/// For ranks on several or an unknown number of hosts.
 fn without_address(
     variables: &Variables,
     table: Option<&RankTable>,
@@ -164,8 +160,7 @@ fn without_address(
             let step = slurm_step(variables).unwrap_or_default();
             match nodes.as_slice() {
                 [_] => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
-                // Slurm puts rank 0 on the first node of the list, except with
-                // --distribution=arbitrary.
+                // Except with --distribution=arbitrary.
                 nodes => Ok(MeetingPlace::Tcp { host: nodes[0].clone(), port: port(&step) }),
             }
         }

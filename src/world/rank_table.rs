@@ -1,12 +1,8 @@
-//! Parser of HCCL's rank table file: rank, server and card of each process.
-//!
-//! Input: JSON text. Output: a [`RankTable`]. Versions 1.0 and 1.2 list servers with devices, with
-//! numbers as strings (HCCL user guide, "rank table", Atlas A2 and A3). Version 2.0 lists ranks
-//! (Atlas 350).
+//! Parser of HCCL's rank table file. Versions 1.0 and 1.2 list servers with devices, with numbers
+//! as strings (HCCL user guide, "rank table", Atlas A2 and A3). Version 2.0 lists ranks (Atlas
+//! 350).
 //!
 //! Invariants: ranks are 0 to n - 1, each once. No card occurs twice.
-//!
-//! Not here: addresses of cards, ports and levels, which only HCCL needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,13 +66,9 @@ struct LevelEntry {
     net_instance_id: Option<String>,
 }
 
-/// The longest file that is read: many times the table of the largest cluster.
+/// Many times the table of the largest cluster.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
 
-/// Reads the text of a table.
-///
-/// # Errors
-/// What is wrong with the file, in one sentence.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let unreadable = |what: &dyn std::fmt::Display| format!("cannot be read: {what}");
     let found = fs::metadata(path).map_err(|error| unreadable(&error))?;
@@ -90,10 +82,6 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 }
 
 impl RankTable {
-    /// Parses a rank table.
-    ///
-    /// # Errors
-    /// Returns a sentence about the problem.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let file: File = serde_json::from_str(text).map_err(|error| format!("is no rank table: {error}"))?;
         if let Some(status) = file.status.as_deref().filter(|status| *status != "completed") {
@@ -162,7 +150,7 @@ impl RankTable {
         file.rank_list.iter().map(row).collect()
     }
 
-    /// Returns the position of a rank on its server, and the number of ranks there.
+    /// Position of a rank on its server, and number of ranks there.
     pub(super) fn local(&self, rank: usize) -> Option<(usize, usize)> {
         let server = &self.rows.get(rank)?.server;
         let here = self.rows.iter().filter(|row| row.server == *server);
@@ -170,7 +158,6 @@ impl RankTable {
     }
 }
 
-/// Parses a number or a string with a number.
 fn number(field: &str, value: &Value) -> Result<usize, String> {
     let read = match value {
         Value::String(text) => text.trim().parse().ok(),

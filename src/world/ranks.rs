@@ -1,12 +1,9 @@
-//! Lists of ranks in messages.
-//!
-//! Input → output: ranks in ascending order → `ranks 1, 3 to 7`. Invariant: the text is short,
-//! however many ranks there are.
+//! Lists of ranks in messages, short for any number of ranks.
 
-/// Ranges of a list that are written out.
+/// Ranges written out.
 const SHOWN: usize = 8;
 
-/// Names ranks, given in ascending order: `rank 1`, `ranks 1, 3 to 7`.
+/// Names ascending ranks: `rank 1`, `ranks 1, 3 to 7`.
 #[must_use]
 pub fn named_ranks(ranks: impl IntoIterator<Item = usize>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();

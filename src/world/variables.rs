@@ -1,6 +1,6 @@
-//! A snapshot of the environment variables, which tests can replace.
+//! A snapshot of the environment variables, replaceable in tests.
 //!
-//! Invariant: an empty variable counts as unset, because launchers clear variables that way.
+//! An empty variable counts as unset, because launchers clear variables that way.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,7 @@ pub(super) struct VariableValue {
 }
 
 impl Variables {
-    /// Reads the variables of this process. Skips values that are not UTF-8, which no variable here
-    /// needs.
+    /// Skips values that are not UTF-8, which no variable here needs.
     pub(super) fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

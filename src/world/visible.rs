@@ -1,10 +1,8 @@
-//! Parses `ASCEND_RT_VISIBLE_DEVICES` like CANN does.
-//!
-//! Source: CANN 8.1 environment variable reference: ascending numbers separated by commas; reading
-//! stops at any other character.
+//! Parses `ASCEND_RT_VISIBLE_DEVICES` as in the CANN 8.1 environment variable reference: ascending
+//! numbers separated by commas; reading stops at any other character.
 
-/// Returns the physical cards of a list such as `4,5,7`; positions are the indices that the process
-/// uses. Stops at the first entry that is no number or does not ascend.
+/// Returns the physical cards of a list such as `4,5,7`, up to the first entry that is no number or
+/// does not ascend.
 #[must_use]
 pub fn visible_cards(text: &str) -> Vec<usize> {
     let mut cards: Vec<usize> = Vec::new();

@@ -1,8 +1,5 @@
-//! Sums with compressed communication: lowers [`Compression`] to calls and collectives.
-//!
-//! Input: a rank's partial sum and its error-feedback residual. Output: the same sum on all ranks,
-//! and the new residual. Invariant: all ranks add and decode in rank order, so their results are
-//! bitwise equal.
+//! Sums with compressed communication: lowers [`Compression`] to calls and collectives. All ranks
+//! add and decode in rank order, so their results are bitwise equal.
 
 use smallvec::smallvec;
 
@@ -14,17 +11,15 @@ use crate::program::{Op, OpId};
 use super::{CollectiveKind, Emitter};
 
 /// Largest number of entries that the kernel leaves empty, because the entries of each core fill
-/// whole blocks of 32 bytes.
+/// blocks of 32 bytes.
 const EMPTY_PLACES: usize = (BLOCK - 1) * KERNEL_BLOCKS as usize;
 
 const BLOCK: usize = 8;
 
-/// From this count on, the kernel selects the elements. The empty entries add at most 1/8 to the
-/// bytes.
+/// From here on, the kernel selects the elements. Empty entries add at most 1/8 to the bytes.
 const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
 
-/// Thresholds per round of [`Call::MagnitudesCounted`], and the number of rounds that find a
-/// threshold exactly.
+/// Thresholds per round of [`Call::MagnitudesCounted`], and rounds that find one exactly.
 const THRESHOLDS: usize = 8;
 const EXACT_ROUNDS: usize = 10;
 
@@ -32,7 +27,7 @@ struct SumOperands {
     x: View,
     /// Error-feedback residual.
     kept: View,
-    /// A summand that all ranks have in full.
+    /// Summand that all ranks have in full.
     whole: View,
     out: View,
 }
@@ -63,8 +58,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes the uncompressed contribution of a rank: partial sum, residual, and `1/cards` of
-    /// the common summand.
+    /// The uncompressed contribution: partial sum, residual, and `1/cards` of the common summand.
     fn own_part(
         &mut self,
         id: OpId,
@@ -90,7 +84,7 @@ impl Emitter<'_> {
             return self.one_bit_by_kernel(id, axes, parts, dealt);
         }
         let share = dealt.share();
-        // Contribution of this rank to the share of each rank.
+        // This rank's contribution to each share.
         let mine = self.temporary(DType::F32, [cards, share].into());
         let all = flat(&mine, 0, elems);
         let tail = flat(&mine, elems, cards * share - elems);
@@ -98,7 +92,7 @@ impl Emitter<'_> {
         self.zero(id, tail);
         let (said, decoded) = self.say_signs(id, &mine, dealt, &dealt.row_counts(0..cards));
         let heard = self.exchange_shares(id, axes, said, dealt);
-        // Sum of this rank's share. Its own contribution is not compressed.
+        // This rank's own contribution is not compressed.
         let heard = self.hear_signs(id, &heard, dealt);
         let sum = self.temporary(DType::F32, [1, share].into());
         let own_share = |view: &View| flat(view, own * share, share);
@@ -111,7 +105,7 @@ impl Emitter<'_> {
         let heard = self.gather_shares(id, axes, said, dealt);
         let heard = self.hear_signs(id, &heard, dealt);
         // The residual: for shares of other ranks, the error of the sent data; for the own share,
-        // the error of the sum.
+        // of the sum.
         let mine = flat(&mine, 0, cards * share);
         self.launch(
             id,
@@ -124,7 +118,7 @@ impl Emitter<'_> {
         self.copy(id, flat(&heard, 0, elems), out.clone());
     }
 
-    /// Like `one_bit`, by kernel. Adds the contributions of the other ranks before its own.
+    /// By kernel. Adds the contributions of the other ranks before its own.
     fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands, dealt: Dealt) {
         let SumOperands { x, kept, whole, out } = parts;
         let (cards, own) = (self.placed.mesh.joint_size(axes), self.position(axes));
@@ -168,8 +162,8 @@ impl Emitter<'_> {
         self.launch(id, [Call::SignsAdded { records, out: out.clone() }]);
     }
 
-    /// Sends each rank the data of that rank's share, and returns the data that all ranks sent for
-    /// the share of this rank.
+    /// Sends each rank the data of its share, and returns what all ranks sent for this rank's
+    /// share.
     fn exchange_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let heard = self.temporary(DType::U8, said.shape.clone());
         let bytes = vec![dealt.share_bytes(); said.shape[0] / dealt.records];
@@ -209,8 +203,7 @@ impl Emitter<'_> {
                 Call::ReduceSum { x: magnitudes, out: scales.clone(), dim: 1 },
             ],
         );
-        // Rows with equal counts are adjacent: full rows, one partial row, and empty rows with sum
-        // 0.
+        // Full rows, one partial row, and empty rows with sum 0.
         let mut first = 0;
         for alike in counts.chunk_by(|a, b| a == b) {
             let mean = scales.narrow(0, first, alike.len());
@@ -296,7 +289,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Selects the largest elements by magnitude, in that order. The rest becomes the residual.
+    /// Selects the largest elements by magnitude. The rest becomes the residual.
     fn chosen_by_calls(&mut self, id: OpId, parts: &SumOperands, cards: usize, [values, places]: [View; 2]) {
         let kept = &parts.kept;
         let [mine, magnitudes] = [(); 2].map(|()| self.temporary(DType::F32, kept.shape.clone()));
@@ -327,7 +320,7 @@ impl Emitter<'_> {
     ) {
         let SumOperands { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
-        // The counts of each core, and the range that they refer to.
+        // Counts of each core, and their range.
         let rounds =
             [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
         self.launch(

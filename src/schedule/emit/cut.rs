@@ -1,5 +1,5 @@
 //! Analyses the program of a micro-batch for a pipeline: which stages read which values, and which
-//! values are transferred.
+//! are transferred.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub(super) struct StageTransfer {
 pub(super) struct StageCut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
-    /// Stages that read each value, with the first phase.
+    /// With the first phase.
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     ops: FxHashMap<OpPlace, Vec<OpId>>,
@@ -83,8 +83,7 @@ impl<'a> StageCut<'a> {
         Self { staged, maker, readers, crossings, ops, joins, first_note }
     }
 
-    /// Reports everything that a pipeline cannot do: weights that two stages read, and values that
-    /// no entry transfers.
+    /// Reports weights that two stages read, and values that no entry transfers.
     pub(super) fn check(&self, step: &StagedStep<'_>, problems: &mut Diagnostics) {
         let program = &self.staged.placed.program;
         for (id, value) in

@@ -1,4 +1,4 @@
-//! Faults of the emitter that tests inject; see `base::defect`.
+//! Faults of the emitter that tests inject.
 
 use std::ops::Range;
 
@@ -8,7 +8,6 @@ use crate::program::ValueId;
 use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind};
 
 impl Emitter<'_> {
-    /// Returns the part of a tensor that another rank holds, instead of `own`.
     pub(super) fn changed_part(
         &self,
         id: ValueId,
@@ -19,7 +18,7 @@ impl Emitter<'_> {
         let of = |rank| self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, rank);
         let others = of(self.neighbour());
         let is_as_large = own.iter().zip(&others).all(|(own, other)| own.len() == other.len());
-        // A state begins as zeros, so that only its place in a checkpoint would be wrong.
+        // A state begins as zeros, so only its place in a checkpoint would be wrong.
         let is_seen = region != Region::States
             || (0..self.placed.mesh.cards()).filter(|rank| of(*rank) == own).count() == 1;
         if is_as_large && others != own && is_seen {
@@ -28,7 +27,6 @@ impl Emitter<'_> {
         own
     }
 
-    /// Changes the launches from a step on.
     pub(super) fn change_launches(&mut self, first: usize) {
         for at in first..self.plan.steps.len() {
             if at > first && self.plan.conflicts().contains(&(at - 1, at)) {
@@ -41,7 +39,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Shows the last value before it is made.
+    /// Shows the last value too early.
     pub(super) fn change_last_tap(&mut self) {
         if let Some((last, before)) = self.plan.steps.split_last()
             && let Some(tap) = self.plan.taps.last_mut().filter(|tap| tap.view.elems() > 0)
@@ -54,7 +52,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// Changes the exchange that was emitted last .
     pub(super) fn change_last_exchange(&mut self) {
         let Plan { steps, groups, .. } = &mut self.plan;
         let Some(mut step) = steps.pop() else { return };
@@ -83,7 +80,6 @@ impl Emitter<'_> {
         steps.push(step);
     }
 
-    /// Another rank of the program's mesh.
     fn neighbour(&self) -> usize {
         (self.rank + 1) % self.placed.mesh.cards()
     }

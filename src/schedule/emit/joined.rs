@@ -1,5 +1,5 @@
-//! Emits launches that several ops share. Covers the joins of `join` for which this rank's shards
-//! have the layout that one call needs.
+//! Emits launches that several ops share: the joins of `join` for which this rank's shards have the
+//! layout that one call needs.
 
 use smallvec::SmallVec;
 
@@ -11,21 +11,20 @@ use crate::program::{Emit, Op, OpId, ValueId};
 use crate::schedule::join::{JoinedProduct, LaunchGroup, first_weight};
 use crate::schedule::plan::{Launched, Region};
 
-/// Largest joint result of products that are read separately, in bytes. Reading a part as separate
-/// rows may take a copy, which is shorter than a launch up to this size.
+/// Reading a part as separate rows may take a copy, which is shorter than a launch up to this size.
 const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
 struct JoinedProducts<'a> {
     members: &'a [JoinedProduct],
     x: View,
-    /// Scales of the rows of `x`, if quantised.
+    /// Row scales of `x`, if quantised.
     tokens: Option<View>,
     widths: Vec<usize>,
     results: Vec<ValueId>,
 }
 
 impl Emitter<'_> {
-    /// Emits the group that starts with this op. Returns `false` if the op must be emitted alone.
+    /// Returns `false` if the op must be emitted alone.
     pub(super) fn join(&mut self, first: OpId) -> bool {
         if let Some(writes) = self.joins.turned(first)
             && let Ok(rows) = self.turned_rows(first, writes)
@@ -59,7 +58,7 @@ impl Emitter<'_> {
         self.is_emitted.insert(other);
     }
 
-    /// Sets the launch mode in the op's note, or saves it until the note exists.
+    /// Saved until the op's note exists.
     fn say_launched(&mut self, op: OpId, launched: Launched) {
         let note = self.noted(op);
         if note.index() < self.plan.notes.len() {
@@ -115,7 +114,7 @@ impl Emitter<'_> {
         with_bias
     }
 
-    /// Emits one product with all weights. The results are views of one buffer.
+    /// The results are views of one buffer.
     fn as_one(&mut self, joint: &JoinedProducts<'_>, total: usize) -> bool {
         let JoinedProducts { members, x, tokens, widths, results } = joint;
         let placed = self.placed;
@@ -307,7 +306,7 @@ impl Emitter<'_> {
         self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, start, key_cache, value_cache }]);
     }
 
-    /// Returns the angles of one half of a head in f32, one row per token. Computed once per plan.
+    /// Angles of one half of a head in f32, one row per token. Computed once per plan.
     fn angles(&mut self, op: OpId, of: View) -> View {
         if let Some((_, made)) = self.angles.iter().find(|(known, _)| *known == of) {
             return made.clone();
@@ -319,7 +318,7 @@ impl Emitter<'_> {
         made
     }
 
-    /// Returns a vector concatenated with itself. Computed once per plan.
+    /// A vector concatenated with itself, once per plan.
     fn twice(&mut self, op: OpId, of: View) -> View {
         if let Some((_, made)) = self.twice.iter().find(|(known, _)| *known == of) {
             return made.clone();

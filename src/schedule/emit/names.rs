@@ -1,12 +1,12 @@
 //! Names of inputs and outputs in a plan of several micro-batches.
 
-/// Returns the name of a micro-batch's input or output in a plan of several micro-batches.
+/// Returns the name in a plan of several micro-batches.
 #[must_use]
 pub fn numbered(micro_batch: usize, name: &str) -> String {
     format!("{micro_batch}.{name}")
 }
 
-/// Returns the name of an input or output in its micro-batch's program.
+/// Returns the name in the micro-batch's program.
 #[must_use]
 pub fn unnumbered(name: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -3,12 +3,11 @@
 //!
 //! In round `i`, a rank receives the keys and values of the rank `i` places before it, while it
 //! computes with those of the previous round. The softmax statistics of each row combine the
-//! rounds. In the backward pass, gradients of received keys and values return to their owner, which
-//! adds them to its own.
+//! rounds. In the backward pass, gradients of received keys and values return to their owner.
 //!
 //! Invariants: a rank holds its own keys and values, and those of at most two other ranks. All
-//! ranks have the same rounds in the same order. In round 0, every query attends to at least one of
-//! the rank's own tokens, so the statistics are defined.
+//! ranks have the same rounds in the same order. In round 0, every query attends to at least one
+//! own token, so the statistics are defined.
 
 use std::ops::Range;
 
@@ -25,12 +24,12 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the owner of the keys and values that this rank has in a round.
+    /// Owner of the keys and values that this rank has.
     fn seen(&self, round: usize) -> usize {
         (self.own + self.tokens.len() - round) % self.tokens.len()
     }
 
-    /// Returns the rank that has this rank's keys and values in a round.
+    /// Rank that has this rank's keys and values.
     fn sees(&self, round: usize) -> usize {
         (self.own + round) % self.tokens.len()
     }
@@ -44,7 +43,7 @@ struct KeyValuePair {
 
 struct PartialAttention {
     out: View,
-    /// `[b,n,s,8]` each: the maximum score of each row, and the sum of exponentials relative to it.
+    /// `[b,n,s,8]` each: maximum score, and sum of exponentials relative to it.
     statistics: [View; 2],
 }
 
@@ -110,8 +109,7 @@ impl Emitter<'_> {
                 let back = self.pair(&own.each[0]);
                 let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
                 self.shift(id, axes, ring.tokens.len(), ways);
-                // The gradients that arrive in this round are added after the operators of the next
-                // round.
+                // Added after the operators of the next round.
                 if let Some(come) = coming.replace(back) {
                     self.add_pair(id, &come, [dk, dv]);
                 }
@@ -167,8 +165,7 @@ impl Emitter<'_> {
         pair
     }
 
-    /// Starts the exchange of a round and returns the keys and values that arrive, or `None` after
-    /// the last round.
+    /// Starts the exchange of a round and returns what arrives; `None` after the last round.
     fn arrival(
         &mut self,
         id: OpId,
@@ -190,7 +187,7 @@ impl Emitter<'_> {
         Some(come)
     }
 
-    /// Sends the first pair to its rank, and receives the second pair from its rank.
+    /// Sends the first pair, and receives the second.
     fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&KeyValuePair, usize); 2]) {
         let counts = |(pair, card): (&KeyValuePair, usize)| {
             let mut counts = vec![0; cards];
@@ -201,8 +198,7 @@ impl Emitter<'_> {
         self.enqueue(id, axes, kind, given.0.all.clone(), got.0.all.clone());
     }
 
-    /// Returns the mask columns of these tokens, `[b,1,s,t]`. The dense copy is made once per plan
-    /// and shared by all layers.
+    /// Mask columns of these tokens, `[b,1,s,t]`. The dense copy is made once per plan.
     fn columns(&mut self, id: OpId, op: &Op, tokens: &Range<usize>) -> View {
         let columns = self.view(op.operands[3]).narrow(2, tokens.start, tokens.len());
         let known = self.columns.iter().find(|(of, _)| *of == columns).map(|(_, made)| made.clone());

@@ -1,8 +1,7 @@
 //! Emits the plans of a pipeline: each rank runs its stage's part of all micro-batches.
 //!
-//! Input: the lowered programs of micro-batches, the model part of each op, and the entries of a
-//! [`Pipeline`]. Output: one plan of the whole step per rank. All stages have the same mesh, and a
-//! rank exchanges values with the ranks at its position in other stages.
+//! All stages have the same mesh, and a rank exchanges values with the ranks at its position in
+//! other stages.
 //!
 //! Invariants: a value is sent to a stage at most once. Values that depend only on inputs or
 //! weights are computed where they are read. Ops after the micro-batches run in program order on
@@ -30,55 +29,55 @@ use super::cut::{StageCut, StageTransfer};
 use super::names::numbered;
 use super::{Emitter, groups};
 
-/// The phase of an op within a step.
+/// Phase of an op in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpPhase {
     /// The forward pass of a micro-batch.
     Forward,
-    /// Gradients that an earlier model part waits for.
+    /// Gradients that an earlier part waits for.
     InputGrad,
-    /// Gradients that no other part waits for.
+    /// Gradients that no part waits for.
     WeightGrad,
-    /// Ops after all micro-batches.
+    /// After all micro-batches.
     Update,
 }
 
-/// The model part and phase of an op.
+/// Part and phase of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpPlace {
-    /// Index of the model part.
+    /// Model part.
     pub part: usize,
-    /// Phase within that part.
+    /// Phase in that part.
     pub when: OpPhase,
 }
 
-/// The program of a micro-batch, split into model parts.
+/// A micro-batch's program, split into parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged<'a> {
-    /// The lowered program, on the mesh of one stage.
+    /// Lowered program on a stage's mesh.
     pub placed: &'a Placed,
-    /// Stage and phase of each op. `None`: the op reads only inputs and weights, and runs where its
-    /// result is read.
+    /// Place of each op. `None`: the op reads only inputs and weights, and runs where its result is
+    /// read.
     pub places: &'a [Option<OpPlace>],
     /// A program that gives the layout of weights and caches, so that ops can share launches.
-    /// `None`: every tensor has its own buffer, and fewer ops share launches.
+    /// `None`: every tensor has its own buffer.
     pub like: Option<&'a Placed>,
 }
 
-/// Micro-batches of a step on the stages of a pipeline.
+/// A step's micro-batches on a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedStep<'a> {
-    /// Name of the step in messages.
+    /// Name in messages.
     pub name: &'a str,
     /// Schedule of the passes.
     pub pipeline: Pipeline,
-    /// Number of pipeline stages.
+    /// Pipeline stages.
     pub stages: usize,
-    /// Programs with the same weights and states.
+    /// Share weights and states.
     pub programs: &'a [Staged<'a>],
-    /// Model part of each weight and state, by name.
+    /// Part of each weight and state, by name.
     pub homes: &'a BTreeMap<String, usize>,
-    /// Program index of each micro-batch. Only the last one may have ops after the micro-batches.
+    /// Program of each micro-batch. Only the last may have ops after the micro-batches.
     pub micro_batches: &'a [usize],
 }
 
@@ -169,11 +168,10 @@ impl StagedStep<'_> {
 }
 
 /// Emits the plans of all ranks, by stage, without offsets and events. `takes` and `transfer_us`
-/// predict the times that determine the order of transfers.
+/// predict the times that order the transfers.
 ///
-/// # Errors
-/// Returns an error for ops without a place in the schedule, weights that several stages read,
-/// values that go to a stage other than the next, and outputs that cannot be summed.
+/// Refuses ops without a place in the schedule, weights that several stages read, values that go to
+/// a stage other than the next, and outputs that cannot be summed.
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
     takes: &dyn Fn(usize, Pass) -> f64,
@@ -205,7 +203,7 @@ pub(in super::super) fn emit_stages(
     problems.into_result(())?;
     let mesh = &step.programs[0].placed.mesh;
     let inner = mesh.cards();
-    // The groups within the stages, then the groups of ranks at the same position of all stages.
+    // Groups within the stages, then across stages.
     let mut all: Vec<Vec<usize>> = Vec::new();
     for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed).values().to_vec()) {
         for stage in 0..step.stages {
@@ -238,17 +236,17 @@ struct StageRank<'a> {
     stage: usize,
     column: GroupId,
     plan: Plan,
-    /// Number of steps up to the end of each op, send and receive.
+    /// Steps up to the end of each op, send and receive.
     ends: Vec<usize>,
     emitters: Vec<Emitter<'a>>,
-    /// Casts of weights that all micro-batches share, by name and op.
+    /// Casts that all micro-batches share, by name and op.
     casts: FxHashMap<(&'a str, String), View>,
     begins: Vec<usize>,
     exchanged: Vec<(BufferId, Range<usize>)>,
 }
 
-/// Number of tasks for which receive buffers are reserved in advance, and send buffers are kept. A
-/// transfer thus neither waits for the current pass nor delays the next.
+/// Tasks for which receive buffers are reserved in advance, and send buffers are kept: a transfer
+/// neither waits for the current pass nor delays the next.
 const TASKS_APART: usize = 2;
 
 impl<'a> StageRank<'a> {
@@ -307,7 +305,7 @@ impl<'a> StageRank<'a> {
         self.begins.push(self.plan.steps.len());
         self.update();
         self.outputs();
-        // Taps need one micro-batch, and values that only one stage computes.
+        // Taps need one micro-batch, and values of one stage.
         let cut = self.cut(0);
         let is_of_one = self.step.micro_batches.len() == 1;
         let has_place = |value: ValueId| {
@@ -338,8 +336,8 @@ impl<'a> StageRank<'a> {
         done
     }
 
-    /// Adds weights and states once, and the inputs of each micro-batch. Tensors that the stage
-    /// does not read are empty.
+    /// Weights and states once, inputs of each micro-batch. Tensors that the stage does not read
+    /// are empty.
     fn given(&mut self) {
         let mut kept: BTreeMap<String, (Tensor, View)> = BTreeMap::new();
         for micro_batch in 0..self.emitters.len() {
@@ -422,8 +420,7 @@ impl<'a> StageRank<'a> {
         self.step.pipeline.part(self.step.stages, stage, task)
     }
 
-    /// Returns the results of a task of stage `from` that stage `to` reads during the
-    /// micro-batches.
+    /// Results of a task of stage `from` that stage `to` reads during the micro-batches.
     fn crossing(&self, made_by: Task, from: usize, to: usize) -> Vec<(OpId, ValueId)> {
         let cut = self.cut(made_by.micro_batch as usize);
         let ops = cut.of_task(self.part(from, made_by), made_by.pass);
@@ -437,7 +434,7 @@ impl<'a> StageRank<'a> {
         ops.iter().flat_map(of).collect()
     }
 
-    /// Emits an op, after the ops without a place that compute its operands.
+    /// After the ops without a place that compute its operands.
     fn op(&mut self, micro_batch: usize, id: OpId) {
         let cut = self.cut(micro_batch);
         let op = &cut.staged.placed.program.ops[id];
@@ -456,7 +453,7 @@ impl<'a> StageRank<'a> {
     fn only(&mut self, micro_batch: usize, id: OpId) {
         let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
         let op = &program.ops[id];
-        // Weights change only after all micro-batches, so the micro-batches share casts.
+        // Weights change only after all micro-batches.
         let origin = &program.values[op.operands[0]];
         let is_shared = matches!(op.kind, Kind::Cast { .. })
             && origin.role == Role::Param
@@ -520,8 +517,8 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// Distributes all outputs to all ranks. A rank contributes 0 for outputs that it does not
-    /// compute, so the sum over the stages is the output. Outputs of one type share a sum.
+    /// A rank contributes 0 for outputs that it does not compute, so the sum over the stages is the
+    /// output. Outputs of one type share a sum.
     fn outputs(&mut self) {
         let of = |micro_batch: usize| {
             let program: &'a Program = &self.cut(micro_batch).staged.placed.program;

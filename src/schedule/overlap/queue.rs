@@ -1,10 +1,10 @@
 //! Chooses the unit that runs next, on one stage or on all stages of a pipeline.
 //!
-//! Input: the costs and dependencies of each stage's units. Output: their order, with times. The
-//! stage with the earliest next unit advances, so the arrival of data from other stages is known.
+//! The stage with the earliest next unit advances, so the arrival of data from other stages is
+//! known.
 //!
-//! Invariants: a transfer runs as soon as all its stages have reached it, so all stages share one
-//! order of transfers. Programs with such an order finish.
+//! Invariant: a transfer runs as soon as all its stages have reached it, so all stages share one
+//! order of transfers, which guarantees progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ const WINDOW: usize = 1024;
 pub(super) enum UnitKind {
     #[default]
     Operators,
-    /// A collective between the ranks of a stage.
+    /// Within a stage.
     Collective,
-    /// A fused product and exchange. Neither operators nor collectives run concurrently.
+    /// A fused product and exchange: nothing else runs concurrently.
     Both,
-    /// A transfer from the first stage to the second, or a collective of all these stages.
+    /// From the first stage to the second, or a collective of all.
     Transfer(Vec<usize>),
 }
 
@@ -49,14 +49,14 @@ impl UnitCost {
     }
 }
 
-/// Operators of later passes that may run while an earlier pass waits for an exchange.
+/// Operators of later passes that run while an earlier pass waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filling {
-    /// Any operator. The card waits least, but other stages may get their inputs later.
+    /// The card waits least, but other stages may get their inputs later.
     Any,
-    /// Operators that end before an earlier pass can continue.
+    /// Ends before an earlier pass can continue.
     Fitting,
-    /// No operator: program order.
+    /// Program order.
     None,
 }
 
@@ -156,16 +156,16 @@ pub(super) struct StageQueue<'a> {
     order: Vec<usize>,
     operators: BTreeSet<usize>,
     collectives: BTreeSet<usize>,
-    /// Ready transfers. Transfers between the same stages depend on each other.
+    /// Transfers between the same stages depend on each other.
     transfers: Vec<usize>,
     prepares: Vec<bool>,
     first: usize,
     live: Vec<u64>,
     most: u64,
     is_live: FxHashSet<BufferId>,
-    /// Bytes of the buffers that each taken unit touched first.
+    /// Of buffers that each taken unit touched first.
     holds: Vec<u64>,
-    /// Sum of `holds` over the units taken after `first`.
+    /// Sum of `holds` after `first`.
     ahead: u64,
     now_us: f64,
     link_us: f64,
@@ -173,8 +173,7 @@ pub(super) struct StageQueue<'a> {
 }
 
 impl<'a> StageQueue<'a> {
-    /// Creates a queue of units in program order. `spare` bytes may be live in addition to the peak
-    /// of the program order.
+    /// `spare` bytes may be live in addition to the peak of the program order.
     pub(super) fn new(costs: &'a [UnitCost], behind: Vec<Vec<usize>>, filling: Filling, spare: u64) -> Self {
         let count = costs.len();
         let mut unmet = vec![0; count];
@@ -296,8 +295,7 @@ impl<'a> StageQueue<'a> {
         operators().find(is_there).or_else(collective).or_else(soonest)
     }
 
-    /// Returns whether the filling mode forbids this operator, because an earlier pass could
-    /// continue before its end.
+    /// An earlier pass could continue before this operator's end.
     fn delays(&self, unit: usize) -> bool {
         let UnitCost { us, pass, .. } = self.costs[unit];
         let end_us = self.free_us(unit).max(self.now_us) + us;
@@ -344,10 +342,10 @@ impl<'a> StageQueue<'a> {
     }
 }
 
-/// Returns for each unit whether it prepares a collective: the collective waits only for this unit
-/// and the units after it, and they take no longer than the collective.
+/// True if a collective waits only for this unit and the units after it, and they take no longer
+/// than the collective.
 fn prepares(costs: &[UnitCost], behind: &[Vec<usize>]) -> Vec<bool> {
-    // Time of the collective that a unit leads to, and time of the units on the way.
+    // Time of the collective, and of the units on the way.
     let mut leads: Vec<Option<(f64, f64)>> = vec![None; costs.len()];
     for unit in (0..costs.len()).rev() {
         match costs[unit].kind {

@@ -1,7 +1,5 @@
-//! Checks of a plan's memory: the bytes of views, tensors and buffers.
-//!
-//! The first and the last use of a buffer follow from reads, writes and taps. This module shares no
-//! code with `schedule::memory`, which places the buffers.
+//! Checks of a plan's memory: the bytes of views, tensors and buffers. Shares no code with
+//! `schedule::memory`, which places the buffers.
 
 use std::ops::Range;
 
@@ -10,7 +8,7 @@ use crate::base::{Diagnostic, Diagnostics, Id, IdVec};
 use crate::call::{BufferId, View};
 use crate::schedule::plan::{Plan, Region, Tap, Tensor};
 
-/// Returns the range of buffer elements from the first to the last element of a view.
+/// From the first to the last element.
 pub(super) fn elements(view: &View) -> Range<usize> {
     if view.shape.contains(&0) {
         return view.offset..view.offset;
@@ -19,14 +17,14 @@ pub(super) fn elements(view: &View) -> Range<usize> {
     view.offset..view.offset + steps.sum::<usize>() + 1
 }
 
-/// Returns the range of region bytes from the first to the last byte of a view.
+/// From the first to the last byte.
 pub(super) fn bytes_of(plan: &Plan, view: &View) -> (Region, Range<u64>) {
     let (slot, size) = (&plan.buffers[view.buffer], view.dtype.size_bytes() as u64);
     let elements = elements(view);
     (slot.region, slot.offset.0 + elements.start as u64 * size..slot.offset.0 + elements.end as u64 * size)
 }
 
-/// Returns the first and the last step that uses each buffer. Taps count as uses.
+/// First and last step; taps count as uses.
 fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     let mut uses: IdVec<BufferId, Option<[usize; 2]>> = plan.buffers.ids().map(|_| None).collect();
     let views = plan.steps.iter().enumerate().flat_map(|(at, step)| {
@@ -43,7 +41,7 @@ fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     uses
 }
 
-/// Checks that the ranks together have each element of a weight, state or input, or no element.
+/// The ranks together have each element of a weight, state or input, or no element.
 pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let kinds: [fn(&Plan) -> &[Tensor]; 3] = [|plan| &plan.params, |plan| &plan.states, |plan| &plan.inputs];
@@ -73,7 +71,6 @@ pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Checks that each tensor is inside its buffer.
 fn tensors(plan: &Plan, problems: &mut Diagnostics) {
     for tensor in plan.params.iter().chain(&plan.states).chain(&plan.inputs).chain(&plan.outputs) {
         let elems: usize = tensor.ranges.iter().map(Range::len).product();
@@ -113,8 +110,7 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
         Diagnostic::new(format!("rank {}", plan.rank), what)
     };
     let taken = || plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0);
-    // Buffers outside the arena live as long as the plan. If two of them overlap, two neighbours
-    // overlap.
+    // Buffers outside the arena live as long as the plan. If two overlap, two neighbours overlap.
     let mut kept: Vec<_> = taken().filter(|(_, slot)| slot.region != Region::Arena).collect();
     kept.sort_by_key(|(_, slot)| (slot.region, slot.offset));
     for ((a, slot), (b, next)) in kept.iter().zip(kept.iter().skip(1)) {

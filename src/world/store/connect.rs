@@ -1,7 +1,5 @@
 //! Opens the store's listener, and connects to it.
 //!
-//! Input: a [`MeetingPlace`]. Output: a listening [`Server`], or a connected socket.
-//!
 //! Invariants: if a port is taken, the error names the process that holds it. Socket files are in a
 //! folder that only this user can enter, and files of dead processes are replaced.
 
@@ -22,7 +20,7 @@ use crate::world::error::Error;
 use crate::world::group::Notice;
 use crate::world::place::{MeetingPlace, OVERRIDE};
 
-/// Time until the first message about missing ranks, and between further messages.
+/// Until the first message about missing ranks, and between further messages.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 const NEXT_WORD: Duration = Duration::from_secs(30);
 
@@ -36,7 +34,7 @@ impl Reminder {
         Self { next: begun + FIRST_WORD }
     }
 
-    /// Returns whether a message is due, and schedules the next one.
+    /// Schedules the next message if one is due.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now >= self.next;
@@ -75,8 +73,8 @@ pub(super) fn serve(
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
-    // Only a loopback address is bound directly: host names are often mapped to addresses that
-    // other hosts cannot reach.
+    // Only a loopback address is bound directly: host names often map to addresses that other hosts
+    // cannot reach.
     let loopback = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     let addresses: Vec<SocketAddr> = if loopback {
         (host, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
@@ -87,7 +85,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     for address in addresses {
         match TcpListener::bind(address) {
             Ok(listener) => return Ok(listener),
-            // Do not fall back to the other address family if the port is in use in this one.
+            // Do not fall back to the other address family.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let who =
                     holder(port).map_or_else(|| "another process".to_owned(), |who| format!("process {who}"));
@@ -102,7 +100,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     Err(Error::Meeting(format!("rank 0: cannot listen at {host}:{port}: {failed}")))
 }
 
-/// Returns the process that listens on a port, such as `4711 (python3)`, if this user may see it.
+/// Such as `4711 (python3)`, if this user may see it.
 fn holder(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let listening = |line: &&str| {
@@ -131,7 +129,7 @@ fn holder(port: u16) -> Option<String> {
     None
 }
 
-/// Returns the socket file of a job, in a folder that only this user can enter.
+/// In a folder that only this user can enter.
 fn socket_path(job: &str) -> Result<PathBuf, Error> {
     let unusable = |folder: &Path, what: String| Error::Meeting(format!("{}: {what}", folder.display()));
     // The owner of `/proc/self` is the current user.
@@ -172,10 +170,6 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     UnixListener::bind(path).map_err(|error| failed(format!("cannot listen: {error}")))
 }
 
-/// Checks that the name of rank 0's host has an address.
-///
-/// # Errors
-/// It has none, in one sentence.
 pub(in crate::world) fn check_name(place: &MeetingPlace) -> Result<(), String> {
     let MeetingPlace::Tcp { host, port } = place else { return Ok(()) };
     match (host.as_str(), *port).to_socket_addrs().map(|mut found| found.next()) {
@@ -190,12 +184,9 @@ pub(in crate::world) fn check_name(place: &MeetingPlace) -> Result<(), String> {
     }
 }
 
-/// Checks that rank 0 may open a connection to each rank.
-///
-/// # Errors
-/// The system allows too few open files.
+/// Fails if the system allows rank 0 too few open files.
 pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
-    // The listener and the program have some, and each rank's connection has two.
+    // Each rank's connection has two.
     let needed = FILES_OF_PROGRAM + 2 * size as u64;
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < needed => Err(Error::Meeting(format!(
@@ -206,7 +197,7 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
     }
 }
 
-/// Open files that rank 0 has besides connections, about.
+/// Besides connections, about.
 const FILES_OF_PROGRAM: u64 = 32;
 
 pub(super) fn connect(
@@ -218,7 +209,7 @@ pub(super) fn connect(
     let begun = Instant::now();
     let deadline = begun + timeout;
     let mut told = Reminder::new(begun);
-    // Only where a name may get its address later is this not an error by now.
+    // An error only if the name cannot get its address later.
     if let Err(what) = check_name(place) {
         notice(&format!("rank {rank}: {what}; trying for {} s", timeout.as_secs()));
     }

@@ -1,8 +1,5 @@
 //! Detects processes that no longer run.
 //!
-//! Input: clock ticks, and signs of life of a process. Output: the reason to give up a process, if
-//! any.
-//!
 //! Invariants: time is counted in ticks of the observing process, so a process that was itself
 //! stopped does not blame others. A process under a debugger is ignored. A link that recovers
 //! within five seconds is no failure.
@@ -15,13 +12,13 @@ use super::wire::Peer;
 
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// Number of ticks between two signs of life.
+/// Between two signs of life.
 pub(super) const PULSE_TICKS: u32 = 4;
 
-/// Number of ticks that a process of this host may be stopped.
+/// That a process of this host may be stopped.
 const STOPPED_TICKS: u32 = 4;
 
-/// Number of ticks that a process may be silent.
+/// That a process may be silent.
 const SILENT_TICKS: u32 = 20;
 
 #[derive(Debug, Default)]
@@ -35,12 +32,11 @@ impl Life {
         self.silent.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a tick and returns the reason to give up the process, if any. `host_id` is the
-    /// observer's.
+    /// Returns the reason to give up the process, if any. `host_id` is the observer's.
     pub(super) fn tick(&self, peer: &Peer, host_id: &str) -> Option<String> {
         if peer.host_id == host_id && is_stopped(peer.process_id) {
             let ticks = self.stopped.fetch_add(1, Ordering::Relaxed) + 1;
-            // A stopped process cannot send signs of life.
+            // A stopped process sends no signs of life.
             self.heard();
             return (ticks >= STOPPED_TICKS).then(|| {
                 let id = peer.process_id;
@@ -58,8 +54,8 @@ impl Life {
     }
 }
 
-/// Returns whether the process is stopped by a signal and runs the same program. In another
-/// namespace, the id belongs to another process.
+/// Stopped by a signal and running the same program. In another namespace, the id belongs to
+/// another process.
 fn is_stopped(process_id: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap_or_default();
     // The name in parentheses may contain any character.

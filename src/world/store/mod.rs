@@ -1,8 +1,5 @@
-//! The store: small data exchanges outside HCCL, such as root infos and failures.
-//!
-//! Input: a [`MeetingPlace`](super::MeetingPlace) and the identity of this process. Output: a
-//! [`Store`] with exchanges among all ranks and failure notifications. Rank 0 runs the [`server`];
-//! every rank is a client.
+//! The store: small data exchanges outside HCCL, such as root infos and failures. Rank 0 runs the
+//! [`server`]; every rank is a client.
 //!
 //! Invariants:
 //!
@@ -10,7 +7,7 @@
 //!   that is gone.
 //! - After a known failure no exchange succeeds, so no process ends well while others fail.
 //! - Ranks make the same exchanges of a sequence in the same order. The error names the first that
-//!   differ.
+//!   differs.
 
 pub(super) mod connect;
 mod life;
@@ -33,10 +30,10 @@ use life::{Life, PULSE_TICKS, TICK};
 use server::Server;
 use wire::{FRAME_BYTES, Message, Socket};
 
-/// How much later than rank 0 has decided a process knows it, at most.
+/// Maximum delay of a decision of rank 0.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// The connection of a process to the store. Rank 0 also owns the store.
+/// Connection of a process to the store. Rank 0 also owns the store.
 pub(super) struct Store {
     peers: Vec<Peer>,
     rank: usize,
@@ -44,7 +41,7 @@ pub(super) struct Store {
     shared: Arc<ClientShared>,
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
-    /// On drop, tells the other ranks that rank 0 leaves.
+    /// On drop, tells the others that rank 0 leaves.
     server: Option<Server>,
 }
 
@@ -59,22 +56,22 @@ impl fmt::Debug for Store {
 
 #[derive(Default)]
 struct ClientShared {
-    /// Signs of life of rank 0.
+    /// Of rank 0.
     life: Life,
     state: Mutex<ClientState>,
     changed: Condvar,
 }
 
-/// A sequence of exchanges. Sequences do not wait for each other.
+/// Sequences do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeSequence {
-    /// Exchanges of the main thread.
+    /// Main thread.
     Main,
-    /// Exchanges of a second thread.
+    /// Second thread.
     Aside,
 }
 
-/// Number of exchanges that this process has started in each sequence.
+/// Exchanges started in each sequence.
 #[derive(Debug, Default)]
 struct Rounds([u64; 2]);
 
@@ -99,11 +96,6 @@ struct ClientState {
 }
 
 impl Store {
-    /// Joins all processes of the job.
-    ///
-    /// # Errors
-    /// Fails if the rendezvous is unavailable, a process is missing, or the processes
-    /// disagree.
     pub(super) fn meet(
         place: &MeetingPlace,
         me: Peer,
@@ -117,8 +109,7 @@ impl Store {
         socket
             .send(&Message::Hello(me))
             .map_err(|error| broken(&format!("cannot send to rank 0's store ({error})")))?;
-        // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers
-        // here may never do so.
+        // Rank 0 gives all ranks their time once it serves. Another program may never answer.
         let answer =
             socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
         let answer = answer.and_then(|answer| socket.limit_reads(None).map(|()| answer));
@@ -162,10 +153,7 @@ impl Store {
         &self.peers
     }
 
-    /// Sends bytes and returns the bytes of all ranks. Waits for all ranks.
-    ///
-    /// # Errors
-    /// Fails if a process failed or left.
+    /// Waits for the bytes of all ranks. Fails if a process failed or left.
     pub(super) fn exchange(
         &self,
         sequence: ExchangeSequence,
@@ -204,18 +192,17 @@ impl Store {
         }
     }
 
-    /// Tells all others that this process fails. The process may end when the call returns.
+    /// The process may end when the call returns.
     pub(super) fn fail(&self, text: &str) {
         if let Some(server) = &self.server {
             return server.fail(text);
         }
         let message = Message::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the store is gone, all other ranks already know about the failure.
+        // If the store is gone, all other ranks know the failure.
         let _told = writer.0.send(&message);
     }
 
-    /// Returns the first failure of another process, if it is known within `limit`.
     pub(super) fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
         let deadline = Instant::now() + limit;
         let mut state = self.shared.lock();
@@ -229,7 +216,7 @@ impl Store {
         state.failure.clone()
     }
 
-    /// Calls `listener` with the first failure of another process, immediately if there was one.
+    /// Calls `listener` with the first failure of another process, even a past one.
     pub(super) fn on_failure(&self, listener: Listener) {
         let known = {
             let mut state = self.shared.lock();
@@ -250,8 +237,8 @@ impl Drop for Store {
         self.shared.lock().closing = true;
         if self.server.take().is_none() {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            // If the store is gone, there is no one to tell. The store of rank 0 itself announces
-            // that rank 0 leaves.
+            // If the store is gone, there is no one to tell. The store of rank 0 announces that
+            // rank 0 leaves.
             let _told = writer.0.send(&Message::Left { rank: self.rank });
             writer.0.close();
         }
@@ -294,7 +281,7 @@ impl ClientShared {
         }
     }
 
-    /// Sends signs of life to rank 0's store, and watches rank 0, until this process leaves.
+    /// Sends signs of life to rank 0 and watches it, until this process leaves.
     fn pulse(&self, writer: &Mutex<(Socket, Rounds)>, rank_0: &Peer, host_id: &str) {
         let mut next = Instant::now() + TICK;
         let mut ticks = 0;

@@ -1,8 +1,5 @@
 //! The store of rank 0: gathers the processes, distributes their data, and reports failures.
 //!
-//! Input: connections. Output: a roster for all, or one refusal for all; then every complete
-//! exchange and the end of every process.
-//!
 //! Invariants: each connection has one thread, which blocks in reading. The listener closes when
 //! all processes have arrived. A connection that ends without a farewell is a failure of its
 //! process.
@@ -22,7 +19,7 @@ use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket, VERSION};
 use crate::world::group::Notice;
 use crate::world::ranks::named_ranks;
 
-/// Timeout for a hello, and for writes to a process.
+/// For a hello, and for writes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -39,7 +36,7 @@ impl Listener {
         }
     }
 
-    /// Returns a handle that unblocks `accept`.
+    /// Unblocks `accept`.
     fn waker(&self) -> io::Result<Waker> {
         Ok(match self {
             Self::Tcp(listener) => {
@@ -98,7 +95,7 @@ struct ServerShared {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// By rank: the processes and their connections.
+    /// By rank.
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
     rounds: BTreeMap<u64, ExchangeRound>,
@@ -111,7 +108,7 @@ enum ServerPhase {
     #[default]
     Gathering,
     Running,
-    /// The rendezvous failed, and late processes get the reason.
+    /// The reason, for late processes.
     Refused(String),
     Over,
 }
@@ -150,7 +147,7 @@ impl Server {
         Ok(Self { shared, waker, threads: vec![accept, watch] })
     }
 
-    /// Tells all other processes that this one fails. They have been told when the call returns.
+    /// All other processes have been told when the call returns.
     pub(super) fn fail(&self, text: &str) {
         self.shared.fail(0, text.to_owned());
     }
@@ -158,7 +155,7 @@ impl Server {
 
 #[cfg(test)]
 impl Server {
-    /// Breaks all connections without a message, as if the process was killed.
+    /// As if the process was killed.
     pub(super) fn break_all(&self) {
         let mut state = self.shared.lock();
         state.phase = ServerPhase::Over;
@@ -201,7 +198,7 @@ impl ServerShared {
     fn accept(self: &Arc<Self>, listener: &Listener) {
         while matches!(self.lock().phase, ServerPhase::Gathering | ServerPhase::Refused(_)) {
             let Ok(socket) = listener.accept() else {
-                // Out of open files, most often: some may be closed soon.
+                // Most often out of open files: some may be closed soon.
                 std::thread::sleep(RETRY);
                 continue;
             };
@@ -309,7 +306,6 @@ impl ServerShared {
         }
     }
 
-    /// Ends the meeting, as a process of another version came.
     fn refuse_version(&self, mut socket: Socket, found: u8) {
         let text = format!(
             "a process speaks version {found} of this protocol and rank 0 version {VERSION}: install the same ascend-tp on all \
@@ -335,7 +331,7 @@ impl ServerShared {
         };
         let mut writer = writer;
         if let Some(text) = late {
-            // A late process may already be gone.
+            // It may be gone.
             let _told = writer.send(&Message::Refused(text));
             return false;
         }
@@ -351,7 +347,7 @@ impl ServerShared {
         };
         let rank = peer.rank;
         if let Some(problem) = problem {
-            // The process may already be gone; the rendezvous fails for all.
+            // It may be gone; the rendezvous fails for all.
             let _told = writer.send(&Message::Refused(problem.clone()));
             state.refuse(&problem);
         } else {
@@ -392,7 +388,7 @@ impl ServerShared {
         }
     }
 
-    /// Handles a connection that ended without a farewell.
+    /// For a connection that ended without a farewell.
     fn lost(&self, rank: usize, error: &io::Error) {
         let mut state = self.lock();
         match state.phase {
@@ -405,7 +401,7 @@ impl ServerShared {
                     _ => format!("the connection to it broke: {error}"),
                 };
                 if state.left.contains(&rank) {
-                    // The process was already given up.
+                    // Already given up.
                     return;
                 }
                 state.left.push(rank);
@@ -453,14 +449,14 @@ impl ServerState {
     fn tell_others(&mut self, but: usize, message: &Message) {
         for (rank, (_, socket)) in self.here.iter_mut().rev() {
             if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
-                // The reader of that connection notices the loss.
+                // Its reader notices.
                 socket.close();
             }
         }
     }
 }
 
-/// Assigns a local rank and a card to every process without one, in rank order on its host.
+/// Assigns local ranks and cards to processes without, in rank order on each host.
 fn place_on_hosts(mut roster: Vec<Peer>) -> Result<Vec<Peer>, String> {
     let mut by_host: BTreeMap<String, usize> = BTreeMap::new();
     for peer in &mut roster {
@@ -505,7 +501,7 @@ mod tests {
         for rank in 0..4 {
             let (here, end) = UnixStream::pair().unwrap();
             state.here.insert(rank, (peer(rank, "a", None, None), Socket::Unix(here)));
-            // A missing message must be an error, not a wait.
+            // A missing message must not wait.
             end.set_nonblocking(rank != 0).unwrap();
             ends.push(Socket::Unix(end));
         }
@@ -516,7 +512,7 @@ mod tests {
             scope.spawn(move || {
                 for _ in 0..200 {
                     ends[0].receive(FRAME_BYTES).unwrap();
-                    // Rank 0 may end now, so the others must already have the message.
+                    // Rank 0 may end now.
                     for (rank, other) in [1, 3].into_iter().zip(&mut others) {
                         assert!(other.receive(FRAME_BYTES).is_ok(), "rank {rank} was not told before rank 0");
                     }

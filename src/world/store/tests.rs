@@ -1,5 +1,3 @@
-//! Tests with stores of several ranks in one process.
-
 use std::thread;
 
 use crossbeam_channel::bounded;
@@ -69,7 +67,7 @@ fn a_thread_beside_has_exchanges_of_its_own() {
             let store = &stores[rank];
             scope.spawn(move || store.exchange(ExchangeSequence::Aside, "files", vec![rank as u8]))
         };
-        // Rank 0 waits in its second sequence, rank 1 does not yet. Main exchanges still work.
+        // Rank 0 waits in its second sequence; main exchanges still work.
         let first = aside(0);
         let other = scope.spawn(|| stores[1].exchange(ExchangeSequence::Main, "numbers", vec![8]));
         assert_eq!(stores[0].exchange(ExchangeSequence::Main, "numbers", vec![7]).unwrap(), [[7], [8]]);
@@ -83,7 +81,7 @@ fn a_thread_beside_has_exchanges_of_its_own() {
 
 #[test]
 fn a_tcp_port_does_as_well() {
-    // The port is free now; a conflict in this short time is unlikely.
+    // The port is free; a conflict is unlikely.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port };
     thread::scope(|scope| {
@@ -202,7 +200,7 @@ fn what_comes_after_a_failure_completes_no_exchange() {
 fn a_connection_that_breaks_is_its_process_failure() {
     for lost in [0, 2] {
         let stores = met(&format!("lost-{lost}"), 3);
-        // Simulates a killed process. Killing rank 0 also ends the store.
+        // Simulates a killed process; with rank 0, the store ends too.
         let mut stores: Vec<Option<Store>> = stores.into_iter().map(Some).collect();
         let gone = stores[lost].take().unwrap();
         if let Some(server) = &gone.server {

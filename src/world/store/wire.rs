@@ -1,8 +1,7 @@
-//! The protocol between the processes and rank 0's store, and its sockets.
+//! The protocol between the processes and rank 0's store.
 //!
-//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian.
-//! Invariant: data from strangers gives an error, never a large allocation: frames before a hello
-//! are short.
+//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian. Data
+//! from strangers gives an error, never a large allocation: frames before a hello are short.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,36 +11,35 @@ use std::time::Duration;
 /// Opens every hello, before the version.
 const MAGIC: [u8; 7] = *b"ascendt";
 
-/// The version of this protocol.
 pub(super) const VERSION: u8 = 3;
 
-/// Maximum frame size before a hello, in bytes.
+/// Largest frame before a hello.
 pub(super) const HELLO_BYTES: usize = 4096;
 
-/// Number of message bytes read at once.
+/// Read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Maximum frame size after a hello, in bytes.
+/// Largest frame after a hello.
 pub(super) const FRAME_BYTES: usize = 1 << 30;
 
-/// Identity of a process.
+/// A process's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Rank in the world.
+    /// World rank.
     pub rank: usize,
-    /// Number of processes in the world, as this process knows it.
+    /// World size, as this process knows it.
     pub size: usize,
-    /// Process id on its host.
+    /// Process id.
     pub process_id: u32,
-    /// Name of the host.
+    /// Host name.
     pub host: String,
-    /// Identifier of the host, unique even if names repeat.
+    /// Unique even if host names repeat.
     pub host_id: String,
-    /// Index on its host, if the launcher gives it.
+    /// Index on its host, if given.
     pub local_rank: Option<usize>,
-    /// Index of its card, if the launcher gives it. Always known after the rendezvous.
+    /// Card index, if given; known after the rendezvous.
     pub card: Option<usize>,
-    /// Physical number of the card, if known.
+    /// Physical card, if known.
     pub physical_card: Option<usize>,
 }
 
@@ -60,21 +58,21 @@ impl std::fmt::Display for Peer {
 pub(super) enum Message {
     /// Process → store: introduction.
     Hello(Peer),
-    /// Process → store: a hello of another version of the protocol.
+    /// Process → store: a hello of another protocol version.
     OtherVersion(u8),
-    /// Store → process: all processes have arrived; by rank.
+    /// Store → process: all have arrived, by rank.
     Roster(Vec<Peer>),
     /// Store → process: the rendezvous failed.
     Refused(String),
-    /// Process → store: this rank's data for exchange number `round`, and its name.
+    /// Process → store: this rank's data for an exchange.
     Give { round: u64, what: String, bytes: Vec<u8> },
-    /// Store → process: the data of all ranks for exchange number `round`.
+    /// Store → process: the data of all ranks.
     Given { round: u64, parts: Vec<Vec<u8>> },
-    /// Both ways: a rank failed.
+    /// Both ways.
     Failed { rank: usize, text: String },
-    /// Both ways: a rank has finished.
+    /// Both ways: finished.
     Left { rank: usize },
-    /// Both ways: sign of life.
+    /// Both ways.
     Pulse,
 }
 
@@ -137,7 +135,7 @@ impl Message {
                 }
                 match take(&mut from, 1)?[0] {
                     VERSION => Self::Hello(take_peer(&mut from)?),
-                    // What follows is in that version's own form.
+                    // The rest has that version's form.
                     other => return Some(Self::OtherVersion(other)),
                 }
             }
@@ -225,8 +223,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Configures the socket for short messages. A write to a stopped peer ends after
-    /// `write_limit`.
+    /// For short messages. A write to a stopped peer ends after `write_limit`.
     pub(super) fn prepare(self, write_limit: Duration) -> io::Result<Self> {
         match &self {
             Self::Tcp(stream) => {
@@ -252,9 +249,9 @@ impl Socket {
         }
     }
 
-    /// Closes the connection and wakes the readers at both ends.
+    /// Wakes the readers at both ends.
     pub(super) fn close(&self) {
-        // The socket may already be closed.
+        // It may be closed.
         let _closed = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -279,8 +276,7 @@ impl Socket {
         self.receive_hearing(limit, &|| ())
     }
 
-    /// Like [`receive`](Self::receive), but calls `heard` for each piece, because a long message
-    /// takes time.
+    /// Calls `heard` for each piece, because a long message takes time.
     pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<Message> {
         let mut length = [0; 4];
         self.read(&mut length)?;
