@@ -55,7 +55,7 @@ pub struct RankParts<'a> {
 ///
 /// All ranks must call the same methods in the same order, with equal lengths, types and
 /// reductions. Methods enqueue and return. Slices hold dense elements of `dtype` and must not
-/// overlap within a call, but [`enqueue_all_reduce`](Self::enqueue_all_reduce) can run in place.
+/// overlap within a call, but [`Self::enqueue_all_reduce`] can run in place.
 ///
 /// Threads cannot share a communicator, so the order of calls is the program's.
 pub struct Communicator {
@@ -200,7 +200,7 @@ impl Communicator {
     /// `recv` unchanged.
     ///
     /// # Errors
-    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`Self::enqueue_all_reduce`].
     pub fn enqueue_reduce(
         &self,
         send: &BufferSlice,
@@ -223,7 +223,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The length of `recv` does not match, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// [`Self::enqueue_all_reduce`].
     pub fn enqueue_all_gather(
         &self,
         send: &BufferSlice,
@@ -241,12 +241,12 @@ impl Communicator {
         })
     }
 
-    /// Like [`enqueue_all_gather`](Self::enqueue_all_gather), with a length and position for each
+    /// Like [`Self::enqueue_all_gather`], with a length and position for each
     /// rank.
     ///
     /// # Errors
     /// A part does not fit `recv`, this rank's part differs in length from `send`, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// [`Self::enqueue_all_reduce`].
     pub fn enqueue_all_gather_v(
         &self,
         send: &BufferSlice,
@@ -280,7 +280,7 @@ impl Communicator {
     ///
     /// # Errors
     /// `send` does not have the length of one `recv` per rank, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// [`Self::enqueue_all_reduce`].
     pub fn enqueue_reduce_scatter(
         &self,
         send: &BufferSlice,
@@ -299,12 +299,12 @@ impl Communicator {
         })
     }
 
-    /// Like [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter), with a length and position
+    /// Like [`Self::enqueue_reduce_scatter`], with a length and position
     /// for each rank.
     ///
     /// # Errors
     /// A part does not fit `send`, this rank's part differs in length from `recv`, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// [`Self::enqueue_all_reduce`].
     pub fn enqueue_reduce_scatter_v(
         &self,
         send: &BufferSlice,
@@ -338,7 +338,7 @@ impl Communicator {
     /// Copies the `slice` of rank `root` to every rank's `slice`.
     ///
     /// # Errors
-    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`Self::enqueue_all_reduce`].
     pub fn enqueue_broadcast(
         &self,
         slice: &BufferSlice,
@@ -359,7 +359,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The slices differ in length or do not divide into parts, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// [`Self::enqueue_all_reduce`].
     pub fn enqueue_all_to_all(
         &self,
         send: &BufferSlice,
@@ -378,11 +378,11 @@ impl Communicator {
         })
     }
 
-    /// Like [`enqueue_all_to_all`](Self::enqueue_all_to_all), with a length and position for each
+    /// Like [`Self::enqueue_all_to_all`], with a length and position for each
     /// part.
     ///
     /// # Errors
-    /// A part does not fit its slice, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// A part does not fit its slice, or as for [`Self::enqueue_all_reduce`].
     pub fn enqueue_all_to_all_v(
         &self,
         send: &BufferSlice,
@@ -417,7 +417,7 @@ impl Communicator {
     /// Sends `slice` to rank `to`, which must receive as many elements.
     ///
     /// # Errors
-    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`Self::enqueue_all_reduce`].
     pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
         let call = self.call("send", slice, slice, dtype, stream)?;
         let to = self.peer("send", to)?;
@@ -430,7 +430,7 @@ impl Communicator {
     /// Receives `slice` from rank `from`, which must send as many elements.
     ///
     /// # Errors
-    /// The rank does not exist, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// The rank does not exist, or as for [`Self::enqueue_all_reduce`].
     pub fn enqueue_recv(
         &self,
         slice: &BufferSlice,

@@ -24,7 +24,7 @@ impl Event {
         Self::with_flags(device, ACL_EVENT_SYNC)
     }
 
-    /// Creates an event that also stores its time, for [`elapsed_us`](Self::elapsed_us).
+    /// Creates an event that also stores its time, for [`Self::elapsed_us`].
     ///
     /// # Errors
     /// The card has no event left.
@@ -76,7 +76,7 @@ impl Event {
         Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
     }
 
-    /// Returns the time since `start`. Both must be created by [`with_time`](Self::with_time),
+    /// Returns the time since `start`. Both must be created by [`Self::with_time`],
     /// recorded and done.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use super::handle::Handle;
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// A stream that captures work instead of running it. Dropping it without [`end`](Self::end)
+/// A stream that captures work instead of running it. Dropping it without [`Self::end`]
 /// discards the work.
 #[derive(Debug)]
 pub struct Capture<'a> {

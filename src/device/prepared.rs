@@ -74,7 +74,7 @@ impl Prepared {
     }
 
     /// Enqueues the operator. Runs on one stream can share a workspace of
-    /// [`workspace_bytes`](Self::workspace_bytes).
+    /// [`Self::workspace_bytes`].
     ///
     /// # Errors
     /// The workspace is missing or too short, or stream or workspace belong to another card.

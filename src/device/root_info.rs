@@ -13,7 +13,7 @@ use crate::base::Diagnostic;
 pub struct RootInfo(Box<HcclRootInfo>);
 
 impl RootInfo {
-    /// Length of [`to_bytes`](Self::to_bytes).
+    /// Length of [`Self::to_bytes`].
     pub const LEN_BYTES: usize = HCCL_ROOT_INFO_BYTES as usize;
 
     /// Creates a token that is reachable through `device`.
@@ -43,7 +43,7 @@ impl RootInfo {
     /// Creates a token from received bytes.
     ///
     /// # Errors
-    /// The length is not [`LEN_BYTES`](Self::LEN_BYTES).
+    /// The length is not [`Self::LEN_BYTES`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() != Self::LEN_BYTES {
             return Err(Diagnostic::new("root info", "wrong length")

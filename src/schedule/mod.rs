@@ -107,7 +107,7 @@ pub enum Joining<'a> {
     /// `InPlace`, and the products of one activation and the cache writes of a layer. Their weights
     /// and caches are contiguous, so all programs that share weights must use this mode, or none.
     SideBySide,
-    /// [`SideBySide`](Self::SideBySide), with the weight and cache layout of another program of the
+    /// [`Self::SideBySide`], with the weight and cache layout of another program of the
     /// model.
     Like(&'a Placed),
 }
