@@ -28,10 +28,8 @@ pub struct Fit {
 /// Error, as a logarithm, from which a point loses influence.
 const OUTLIER: f64 = 0.25;
 
-/// Steps of one simplex.
 const STEPS: usize = 400;
 
-/// Restarts.
 const ROUNDS: usize = 8;
 
 /// Typical errors, as logarithms, of a measured row and of an unfitted coefficient: they weight a

@@ -6,7 +6,6 @@ use crate::launch::{Access, Element, Launch, LaunchOperand};
 
 type OperandsOf = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
-/// By entry function without the type.
 const KERNELS: [(&str, OperandsOf); 9] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
@@ -53,7 +52,6 @@ fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> 
     [new(), new(), angles(), angles(), start, cache(), cache()].into_iter().collect()
 }
 
-/// The records are too small to count.
 fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     // The scale may precede these numbers; a launch does not mark integers.
     let &[.., rewrites, elems] = numbers else { return None };

@@ -70,16 +70,16 @@ pub struct OperatorCost {
     pub bound: Bound,
 }
 
-/// Rows or columns of a result tile, which one core computes.
+/// Sides of a result tile, which one core computes.
 const SIDES: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 
 /// 32-bit sums in an L0C of 128 KiB (Ascend C `MatmulApi` tilings).
 const TILE: f64 = 32_768.0;
 
-/// Side of the smallest block that the cube multiplies.
+/// Smallest cube block.
 const BLOCK: f64 = 16.0;
 
-/// Per cube unit, at 16 bits.
+/// Multiply-adds per cycle at 16 bits.
 const MULTIPLICATIONS_PER_CYCLE: f64 = 4096.0;
 
 impl OperatorCost {
@@ -179,7 +179,6 @@ const fn multiplication(element: Element) -> (f64, f64) {
     }
 }
 
-/// All cores, fastest tile shape.
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);

@@ -186,15 +186,14 @@ struct ProfileText {
     chip: String,
     hbm_gib: Option<u64>,
     origin: String,
-    /// Override [`SHARED`].
+    /// Overrides of [`SHARED`].
     #[serde(default)]
     coefficients: toml::Table,
 }
 
-/// Defaults of all chips.
 const SHARED: &str = include_str!("../profiles/coefficients.toml");
 
-/// In the order of [`Soc::ALL`].
+/// Same order as [`Soc::ALL`].
 const SHIPPED: [&str; 8] = [
     include_str!("../profiles/910b1.toml"),
     include_str!("../profiles/910b2.toml"),
@@ -277,7 +276,6 @@ impl Profile {
 }
 
 impl Coefficients {
-    /// Shared coefficients, overridden by `own`.
     fn with(place: &str, own: toml::Table) -> Result<Self, Problems> {
         let of = |place: &str, text: &str| -> Result<toml::Table, Problems> {
             toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))

@@ -20,7 +20,7 @@ const CUBE_MACS: f64 = 4096.0;
 /// weights of products by a fifth on the slowest die.
 const HBM_BYTES_PER_US: f64 = 1_759_218.6;
 
-/// `l2_rate`.
+/// Source: `l2_rate`.
 const L2_BYTES_PER_CYCLE_AND_CORE: f64 = 110.0;
 
 /// Chip of a card, or one die of a 910C. The names match `aclrtGetSocName`.
@@ -56,7 +56,7 @@ struct SocRow {
     l2_mib: u64,
 }
 
-/// In the order of [`Soc::ALL`].
+/// Same order as [`Soc::ALL`].
 const ROWS: [SocRow; 8] = [
     SocRow { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
     SocRow { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },

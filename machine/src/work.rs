@@ -85,11 +85,10 @@ enum Class {
     GroupedSums,
     /// Queries, keys, values, optional mask.
     Attention,
-    /// Five products.
     AttentionGrad,
     /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels exchanged.
     Convolution,
-    /// By input and by weight, one product each.
+    /// Two products, by input and by weight.
     ConvolutionGrad,
     /// Operations per element.
     Pass(f64),
@@ -99,7 +98,6 @@ enum Class {
     Passes(f64, f64),
     /// The first tensor is the table.
     ReadRows,
-    /// Writes rows of the first tensor.
     WriteRows,
 }
 
@@ -362,7 +360,6 @@ impl Work {
         self.stays(weight);
     }
 
-    /// Copies operands that the cube cannot load.
     fn copy_strided(&mut self, operands: &[LaunchOperand]) {
         for operand in operands.iter().filter(|operand| operand.layout == OperandLayout::Strided) {
             let bytes = operand.element.bytes(operand.len() as f64);

@@ -100,7 +100,6 @@ enum Priced {
     Wait(usize),
 }
 
-/// A product fused with a collective.
 struct ExchangedProduct {
     us: f64,
     /// The product follows the collective.
@@ -116,7 +115,6 @@ impl ExchangedProduct {
     }
 }
 
-/// Reuse of a kernel's prepared executor in later runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeats {
     Yes,
@@ -155,7 +153,6 @@ type Ends = [f64; StreamKind::ALL.len()];
 struct Busy(Vec<SimulatedSpan>);
 
 impl Busy {
-    /// Returns the first free time from `from_us` for `duration_us`.
     fn free_us(&self, from_us: f64, duration_us: f64) -> f64 {
         let first = self.0.partition_point(|span| span.end_us <= from_us);
         let mut start_us = from_us;
@@ -188,10 +185,8 @@ struct GroupMeeting {
 
 struct Walk {
     next: usize,
-    /// When the host thread is free.
     host_us: f64,
     ends_us: Ends,
-    /// Time of each recorded event.
     marks_us: Vec<f64>,
     met: Vec<usize>,
     /// The collective at `next` already counts this rank.
@@ -404,7 +399,6 @@ impl<'a> Simulator<'a> {
         true
     }
 
-    /// First span with free links on all ranks.
     fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
         let mut start_us = from_us;
         // Collectives of a single stream are in order already.

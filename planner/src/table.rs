@@ -110,7 +110,6 @@ impl Table {
         table
     }
 
-    /// Shown columns, and columns without space.
     fn choose(&self, widths: &[ColumnWidth]) -> [Vec<usize>; 2] {
         let (mut shown, mut hidden): (Vec<usize>, _) = ((0..self.headings.len()).collect(), Vec::new());
         let mut optional = self.optional.iter();
@@ -142,14 +141,10 @@ impl Table {
     }
 }
 
-/// Widths in characters.
 #[derive(Clone, Copy, Debug)]
 struct ColumnWidth {
-    /// Below, the column is hard to read.
     least: usize,
-    /// At this width, only the heading is wrapped.
     cells: usize,
-    /// At this width, nothing is wrapped.
     whole: usize,
 }
 
@@ -189,7 +184,6 @@ fn broken(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Divides a line of `width` characters among columns.
 fn divide(width: usize, columns: &[ColumnWidth]) -> Vec<usize> {
     let mut widths: Vec<usize> = columns.iter().map(|column| column.least).collect();
     while line(widths.iter().copied()) > width {

@@ -54,7 +54,6 @@ struct Seen {
     setting: train::TrainingSetting,
     plans: Vec<Arc<Plan>>,
     spans: Vec<Span>,
-    /// By op.
     places: Vec<Option<OpPlace>>,
 }
 

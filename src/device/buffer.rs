@@ -19,7 +19,7 @@ use crate::base::{Bytes, Diagnostic};
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferInner>);
 
-/// With the opening of the card whose work uses it.
+/// Memory, with the opening of the card that uses it.
 #[derive(Debug)]
 struct BufferInner {
     device: Arc<Device>,

@@ -123,7 +123,7 @@ pub fn toolkit_version(table: &Table) -> Option<String> {
     (code == ACL_SUCCESS).then(|| unsafe { text(version.version.as_ptr()) })?
 }
 
-/// With the library's message for this thread.
+/// Includes the library's message for this thread.
 pub(super) fn call_error(table: &Table, function: &'static str, code: i32, device: Option<usize>) -> Error {
     let code_name = status_name(code);
     Error::Call(Box::new(CallError {

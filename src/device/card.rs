@@ -130,7 +130,7 @@ impl Device {
         self.queues().iter().try_for_each(|queue| queue.synchronize())
     }
 
-    /// Before a resource is freed that the work may use.
+    /// Required before a resource is freed that the work may use.
     pub(super) fn synchronize_teardown(&self) {
         for queue in self.queues() {
             queue.synchronize_teardown();

@@ -25,7 +25,7 @@ impl Handle {
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 }
 
-/// An owned host object of aclnn.
+/// An owned aclnn object.
 #[derive(Debug)]
 pub(super) struct AclnnObject<T>(NonNull<T>);
 

@@ -27,7 +27,6 @@ pub struct Prepared {
 }
 
 enum AclOpExecutor {
-    /// Can run any number of times.
     Repeatable(AclnnObject<aclOpExecutor>),
     /// The library frees it after one run; the next run creates a new one.
     Once(Option<AclnnObject<aclOpExecutor>>),

@@ -20,7 +20,7 @@ use crate::base::Diagnostic;
 #[derive(Debug)]
 pub struct Stream(Arc<Queue>);
 
-/// A waiting caller keeps it alive.
+/// A stream, which a waiting caller keeps alive.
 #[derive(Debug)]
 pub(super) struct Queue {
     device: Arc<Device>,

@@ -105,10 +105,8 @@ pub(super) struct Card {
     ordinal: usize,
     device: Arc<Device>,
     programs: Vec<CardProgram>,
-    /// Ranks of each group, with the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     timer: StepTimer,
-    /// By kind, as many as the plans need.
     streams: Vec<Stream>,
     workspaces: Workspaces,
     workspace_bytes: usize,
@@ -314,7 +312,6 @@ impl Card {
         Ok(ReadyProgram::Kernel(call.name(), Box::new(prepared)))
     }
 
-    /// The bytes from the first to the last element.
     fn memory(&self, plan: &Plan, view: &View) -> Result<BufferSlice> {
         let (region, bytes) = plan.span(view);
         self.regions[region as usize].slice(range(bytes))
@@ -366,12 +363,10 @@ impl Card {
         Ok(())
     }
 
-    /// In addition to the regions.
     pub(super) const fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// Memory of weights and states, shared by all plans.
     pub(super) fn kept(&self) -> [Buffer; 2] {
         [Region::Weights, Region::States].map(|region| self.regions[region as usize].clone())
     }

@@ -654,7 +654,6 @@ impl Drop for Engine {
     }
 }
 
-/// Unless another process caused the error.
 fn tell_peers(group: &ProcessGroup, error: &Error) {
     if !matches!(error, Error::Peer { .. } | Error::Stopped | Error::Interrupted) {
         group.fail(&error.to_string());

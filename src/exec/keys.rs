@@ -13,7 +13,7 @@ pub const BLOCK: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// Input `[b,1,s,t]` of the plan.
+    /// Input `[b,1,s,t]`.
     mask: View,
     bytes: std::ops::Range<usize>,
     pub(super) steps: Vec<usize>,
@@ -26,7 +26,6 @@ pub(super) fn all(mask: &View) -> Vec<i64> {
 }
 
 impl Keys {
-    /// By mask, prepared for [`all`] keys.
     pub(super) fn of(plan: &Plan) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {

@@ -15,7 +15,6 @@ pub(super) struct RankProgress<'a> {
     /// `None` for a graph on several streams, whose events cannot be queried.
     pub(super) stream: Option<StreamKind>,
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
-    /// Operator name in error messages, or empty.
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
 }
 

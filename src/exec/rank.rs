@@ -38,7 +38,7 @@ pub(super) enum Shown {
     Values,
 }
 
-/// All ranks have whole outputs, so one rank is enough.
+/// One rank returns outputs, because all have them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WantedOutputs {
     Nothing,
@@ -61,7 +61,7 @@ pub(super) enum RankAnswer {
 pub(super) struct RankRun {
     pub(super) outputs: Vec<Vec<u8>>,
     pub(super) spans: Vec<Span>,
-    /// If the rank has a clock or the run was timed.
+    /// Present if the rank has a clock or the run was timed.
     pub(super) time: Option<std::ops::Range<u64>>,
 }
 

@@ -79,7 +79,6 @@ impl<'a> Uploads<'a> {
         Ok(arrived)
     }
 
-    /// Waits for the oldest upload and reuses its buffer.
     fn wait_for_oldest(&mut self) -> Result<Bytes, Error> {
         let Some((transfer, part, len_bytes)) = self.under_way.pop_front() else { return Ok(Bytes(0)) };
         self.idle.push(transfer.wait().map_err(|error| part.failed("loading", error.into()))?);

@@ -76,7 +76,7 @@ struct SideParts {
 struct Emitter<'a> {
     placed: &'a Placed,
     rank: usize,
-    /// Of mesh rank 0; nonzero on later pipeline stages.
+    /// Nonzero on later pipeline stages.
     first_rank: usize,
     first_note: usize,
     now: OpId,
@@ -85,14 +85,12 @@ struct Emitter<'a> {
     /// Part of a shared exchange buffer for each value.
     windows: Vec<Option<View>>,
     shared: FxHashMap<OpId, [SideParts; 2]>,
-    /// Padded values.
+    /// Buffers of padded values.
     not_zeroed: Vec<View>,
-    /// From tensors that have not been overwritten since.
     known: Vec<Known>,
     joins: Joins,
-    /// Params and states that follow another tensor in its buffer.
+    /// Tensors that follow another in its buffer.
     behind: FxHashMap<ValueId, (BufferId, usize)>,
-    /// Including launches of earlier ops.
     is_emitted: FxHashSet<OpId>,
     launched: FxHashMap<OpId, Launched>,
     twice: Vec<(View, View)>,
@@ -125,7 +123,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// With the offset in elements.
+    /// Returns the buffer and the offset in elements.
     fn place(&mut self, id: ValueId, region: Region, elems: usize) -> (BufferId, usize) {
         if let Some(place) = self.behind.remove(&id) {
             return place;
@@ -242,7 +240,6 @@ impl<'a> Emitter<'a> {
         SideParts { each: locals.into_iter().map(window).collect(), all }
     }
 
-    /// The shard `part` of `view` along `dim`, where `view` holds `whole`.
     fn shard(&self, view: &View, whole: ValueId, part: ValueId, dim: usize) -> View {
         let Placed { program, mesh, layouts } = self.placed;
         let shape = &program.values[whole].shape;
@@ -278,7 +275,7 @@ impl<'a> Emitter<'a> {
         View::contiguous(buffer, value.dtype, local)
     }
 
-    /// Always dense, because a collective writes it.
+    /// Dense, because a collective writes it.
     fn received(&mut self, id: ValueId) -> View {
         if self.windows[id.index()].as_ref().is_some_and(|window| !window.is_contiguous()) {
             self.windows[id.index()] = None;

@@ -271,7 +271,6 @@ impl<'a> JoinSearch<'a> {
         self.found.groups.insert(members[0].op, LaunchGroup::Products { members, gated });
     }
 
-    /// Scales of whole rows with their quantisation.
     fn quantised(&mut self) {
         for (integers, op) in self.ops(Join::Quantise) {
             let Some(scales) = self.makers[op.operands[1].index()] else { continue };

@@ -10,10 +10,8 @@ use crate::base::{Argument, DType};
 use crate::call::{Call, View};
 use crate::schedule::plan::{Collective, CollectiveKind, Plan, StreamKind};
 
-/// In the aclnn library.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
 
-/// Fused attention operators, any shape.
 const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 
 /// Returns a call's launch. Attention reads the whole KV cache.
@@ -138,7 +136,7 @@ fn numbers(call: &Call) -> Vec<u64> {
     call.arguments().into_iter().filter_map(number).collect()
 }
 
-/// In C order. Outputs of in-place operators also count as read.
+/// Outputs of in-place operators also count as read.
 fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
     let in_place = ["aclnnInplace", "aclnnApply"].iter().any(|prefix| call.name().starts_with(prefix));
     let tensors = call.arguments().into_iter().flat_map(|argument| match argument {

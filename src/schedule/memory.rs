@@ -17,7 +17,6 @@ pub(super) struct Reserved {
     pub(super) steps: Range<usize>,
 }
 
-/// Large buffers take at least 1/`LARGE_PART` of the arena.
 const LARGE_PART: u64 = 128;
 
 struct LiveBuffer {
@@ -119,7 +118,7 @@ fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     (offsets, end)
 }
 
-/// Lowest offset that is free during its life.
+/// Uses the lowest offset that is free during the life.
 fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
     let mut lowest = 0;
     for (range, life) in others.iter() {

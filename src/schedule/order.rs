@@ -28,7 +28,7 @@ struct RegionAccesses {
     writes: TouchedRanges,
 }
 
-/// By stream.
+/// Last step by stream.
 type LastOrdered = [Option<usize>; STREAMS];
 
 /// The last step in `past` that touched a byte of `range`. Drops the steps up to `seen`: the

@@ -341,7 +341,7 @@ impl Ordered<'_> {
     }
 }
 
-/// Also returns the reserved buffers, including those of the exchange windows.
+/// The buffers include those of the exchange windows.
 fn moved(
     rank: Emitted,
     units: &[usize],

@@ -504,7 +504,7 @@ mod tests {
         }
     }
 
-    /// Even if each exchange waits for both ends.
+    /// Each exchange waits for both ends.
     #[test]
     fn transfers_meet_whatever_takes_how_long() {
         for pipeline in PIPELINES {

@@ -67,7 +67,6 @@ fn place(plan: &Plan, index: usize) -> String {
     format!("rank {} step {index}{note}", plan.rank)
 }
 
-/// All differ, with ascending ranks below `world`.
 fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
     let all = groups.values();
     let ascends = |ranks: &Vec<usize>| ranks.windows(2).all(|pair| pair[0] < pair[1]);
@@ -82,7 +81,6 @@ const STREAMS: usize = StreamKind::ALL.len();
 /// Steps of each stream that have surely happened when a step begins.
 type VectorClock = [usize; STREAMS];
 
-/// From events and stream order only.
 fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
     let mut now = [VectorClock::default(); STREAMS];
     let mut recorded: Vec<Option<VectorClock>> = vec![None; plan.events];
@@ -373,7 +371,6 @@ fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
         && views().all(|view| view.dtype == send.dtype && view.elems() > 0)
 }
 
-/// Must be the same on all ranks of a group.
 #[derive(PartialEq, Debug)]
 struct ExchangeSignature {
     group: GroupId,
@@ -440,14 +437,11 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Ranks awaited in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedRanks {
     /// The whole group.
     All(GroupId),
-    /// Of a send.
     Receiver(GroupId, usize),
-    /// Of a receive.
     Sender(GroupId, usize),
 }
 

@@ -51,7 +51,6 @@ impl RankPairs {
 #[derive(Debug)]
 pub(super) struct JoinCandidates(Vec<RankPairs>);
 
-/// By group and index within the group.
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl JoinCandidates {
@@ -171,7 +170,7 @@ fn agree(of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// For the first rank; the others have the same sizes.
+/// Other ranks have the same sizes as the first.
 fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     let Some((_, Ok(pair))) = of_all.first() else { return Ok(()) };
     let Some(product) = product(&pair.joined) else { return Ok(()) };

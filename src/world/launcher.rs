@@ -57,14 +57,13 @@ impl Launcher {
 #[derive(Debug)]
 struct Claim {
     launcher: Launcher,
-    /// In the order of [`QUANTITIES`].
+    /// Ordered as [`QUANTITIES`].
     said: [Option<VariableValue>; 4],
 }
 
 /// A larger size is a mistake.
 pub(super) const MOST_RANKS: usize = 1 << 20;
 
-/// Last possible card number of a host.
 const MOST_CARDS: usize = u16::MAX as usize;
 
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
@@ -139,7 +138,6 @@ pub(super) fn agree(
     })
 }
 
-/// Before anything is allocated for each rank.
 fn too_many(size: Option<&VariableValue>, problems: &mut Vec<String>) {
     if let Some(size) = size.filter(|size| size.value == 0 || size.value > MOST_RANKS) {
         problems.push(format!("{} is {}: expected 1 to {MOST_RANKS} ranks", size.variable, size.value));

@@ -41,15 +41,15 @@ pub fn check_rank_table(text: &str) -> Result<usize, String> {
     RankTable::parse(text).map(|table| table.rows.len())
 }
 
-/// As HCCL waits for a rank by default.
+/// HCCL's default wait for a rank.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
-/// A week.
+/// One week.
 const MOST_SECONDS: usize = 7 * 24 * 3600;
 
-/// Set in every Kubernetes pod.
+/// Every Kubernetes pod has this variable.
 const POD: &str = "KUBERNETES_SERVICE_HOST";
 
 /// This process's position.

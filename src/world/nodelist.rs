@@ -9,7 +9,6 @@ const MOST_HOSTS: usize = 1 << 20;
 /// More digits than any host's number has.
 const MOST_DIGITS: usize = 20;
 
-/// As in `SLURM_JOB_NODELIST`.
 pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for name in split_outside_brackets(text)? {
@@ -21,7 +20,6 @@ pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     (!hosts.is_empty()).then_some(hosts)
 }
 
-/// As in `SLURM_STEP_TASKS_PER_NODE`.
 pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
     let mut tasks = Vec::new();
     for part in text.split(',') {

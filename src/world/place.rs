@@ -138,7 +138,6 @@ fn slurm_step(variables: &Variables) -> Option<String> {
     Some(format!("{job}.{step}"))
 }
 
-/// For ranks on several or an unknown number of hosts.
 fn without_address(
     variables: &Variables,
     table: Option<&RankTable>,

@@ -66,7 +66,6 @@ struct LevelEntry {
     net_instance_id: Option<String>,
 }
 
-/// Many times the table of the largest cluster.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
 
 pub(super) fn read(path: &Path) -> Result<String, String> {

@@ -1,6 +1,6 @@
 //! Lists of ranks in messages, short for any number of ranks.
 
-/// Ranges written out.
+/// Maximum number of ranges.
 const SHOWN: usize = 8;
 
 /// Names ascending ranks: `rank 1`, `ranks 1, 3 to 7`.

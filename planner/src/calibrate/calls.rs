@@ -99,7 +99,7 @@ const PRODUCTS: [[usize; 3]; 20] = [
 const QUANTISED: [[usize; 3]; 5] =
     [[16, 8192, 8192], [256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [16_384, 1024, 64]];
 
-/// `[batch, queries, keys]` and `[heads, kv_heads]`.
+/// `[batch, queries, keys]`, `[heads, kv_heads]`.
 const ATTENTION: [([usize; 3], [usize; 2]); 17] = [
     ([1, 1, 128], [8, 1]),
     ([4, 1, 256], [8, 1]),
@@ -125,7 +125,6 @@ const ROWS: [[usize; 2]; 8] =
 
 const PIECES: [usize; 7] = [64, 4 * 2048, 16 * 2048, 40 * 2048, 400 * 2048, 1 << 23, 1 << 25];
 
-/// Element counts that fit the cache.
 const CACHED: [usize; 4] = [1 << 21, 1 << 22, 1 << 23, 3 << 22];
 
 pub(super) fn all() -> Vec<CalibrationCall> {

@@ -29,7 +29,7 @@ const EXCHANGES: [Exchange; 5] = [
     Exchange::SendRecv,
 ];
 
-/// Samples, and the host time of one call in microseconds.
+/// Samples, microseconds per call.
 type RankSamples = (Vec<MeasuredOperator>, f64);
 
 /// Times all collectives of all groups. With one card, the host time comes from the profile.

@@ -12,7 +12,6 @@ use super::kernels::{CalibrationBench, Ready};
 use super::{calls, median};
 use crate::points::rounded;
 
-/// Calls timed together, and repetitions.
 const CALLS: usize = 32;
 const SAMPLES: usize = 5;
 
@@ -22,7 +21,6 @@ const LONG: usize = 64 << 20;
 /// Sizes of the product that the host waits for.
 const AWAITED: [usize; 3] = [2048, 2048, 2048];
 
-/// Operators of the replayed graph, and replays timed together.
 const NODES: usize = 64;
 const REPLAYS: usize = 4;
 

@@ -20,7 +20,7 @@ const OUT_OF_CACHE: usize = 768 << 20;
 /// Small weights matter little next to the fixed time of a call.
 const MOST_SETS: usize = 64;
 
-/// Approximate time between two events, in microseconds.
+/// Approximate time between two events.
 const QUEUE_US: f64 = 2000.0;
 
 /// Calls between two events. The host must enqueue every call while the card is busy.
@@ -44,7 +44,6 @@ pub(super) struct CalibrationBench {
     busy: Ready,
 }
 
-/// A call prepared for each set of weights.
 pub(super) struct Ready {
     prepared: Vec<Prepared>,
     workspace: Option<BufferSlice>,
@@ -113,7 +112,6 @@ impl CalibrationBench {
         })
     }
 
-    /// Times one of `calls` runs of `enqueue`. `before` is not timed.
     pub(super) fn each_us(
         &mut self,
         calls: usize,

@@ -8,7 +8,6 @@ use ascend_tp_machine::profile::{Coefficients, HostProfile, MEANINGS};
 
 use super::*;
 
-/// Returns coefficients that all differ from `of`.
 fn other(of: &Coefficients) -> Coefficients {
     let usual: Vec<(&str, f64)> = MEANINGS.iter().map(|meaning| (meaning.name, meaning.usual)).collect();
     let host = &of.host;

@@ -9,14 +9,12 @@ pub(crate) use model::Model;
 
 use std::collections::BTreeMap;
 
-/// Correlation between errors of rows of one page.
 const CORRELATION: f64 = 0.05;
 
 pub(crate) fn weight(rows: usize) -> f64 {
     1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
 }
 
-/// Four digits; more would not be significant.
 pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

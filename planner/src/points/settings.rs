@@ -52,7 +52,6 @@ fn has_machine(point: &Point) -> bool {
     machine(point.text("hardware")).is_some()
 }
 
-/// Checks a row of `operators_measured.csv`.
 pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     // Kernels of frameworks that are named like CANN's.
     const OTHERS: [&str; 12] = [

@@ -34,7 +34,6 @@ struct Data<R> {
 struct PhaseData {
     name: String,
     duration: u64,
-    /// Spans of each rank: first the compute stream, then all exchanges.
     ranks: Vec<[Vec<u64>; 2]>,
 }
 
@@ -85,7 +84,6 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
     Data { report, bounds: bounds.all, labels: labels.all, phases }
 }
 
-/// Values numbered in the order of their first use.
 struct PageNumbers<T> {
     all: Vec<T>,
     known: BTreeMap<T, usize>,

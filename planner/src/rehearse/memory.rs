@@ -137,10 +137,8 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     Ok(None)
 }
 
-/// Sizes near an estimate that are counted exactly.
 const TRIES: usize = 4;
 
-/// Direction in which bytes change with a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteGrowth {
     Rising,

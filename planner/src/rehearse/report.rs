@@ -115,7 +115,6 @@ impl StepLimits {
     }
 }
 
-/// Counts the elements of all weights, without copies.
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
     params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
@@ -175,7 +174,6 @@ impl RehearsalReport {
     }
 }
 
-/// `plans` are indexed by rank.
 pub(super) fn phase_report(name: &str, tokens: usize, plans: &[Arc<Plan>], phase: &Phase) -> PhaseReport {
     let plans: Vec<&Plan> = plans.iter().map(AsRef::as_ref).collect();
     let shares = Shares::of(&phase.spans, 0..plans.len(), phase.start_ns, phase.end_ns);

@@ -60,7 +60,6 @@ pub const MOST_CARDS: usize = 256;
 /// Products of larger numbers overflow.
 const MOST_SEQUENCES: usize = 1 << 20;
 
-/// Reports a value outside `1..=most`.
 fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
     if value == 0 || value > most {
         let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is too large" });
@@ -110,7 +109,6 @@ impl Site {
         placement.iter().enumerate().map(|(rank, card)| format!("rank {rank} (card {card})")).collect()
     }
 
-    /// Names the innermost level of the topology that contains all `ranks`.
     pub(super) fn link_name(&self, ranks: &[usize]) -> String {
         let placement = self.placement();
         let unit = |cards: usize| {

@@ -23,7 +23,6 @@ pub(super) struct EmulatedStage<'a> {
     placement: Vec<usize>,
     emulator: Emulator,
     engine: Engine,
-    /// Recorded phases of all kept runs.
     pub(super) phases: Vec<Phase>,
 }
 
@@ -70,7 +69,6 @@ impl<'a> EmulatedStage<'a> {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// Returns the start and end in nanoseconds.
     pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs)?;
         // A run lasts from the start of the last rank to the end of the last rank. Ranks are not in

@@ -52,7 +52,6 @@ pub struct TrainingSetting {
 struct PartTime {
     part: StepPart,
     times: usize,
-    /// In nanoseconds.
     total_ns: u64,
 }
 
@@ -60,7 +59,6 @@ struct PartTime {
 #[derive(Debug)]
 pub struct TrainingRehearsal {
     setting: TrainingSetting,
-    /// First run of each program.
     pub(super) phases: Vec<Phase>,
     ran: Vec<PartTime>,
     step_ns: u64,

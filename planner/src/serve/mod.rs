@@ -175,7 +175,7 @@ pub struct Candidate {
     pub decode: Breakdown,
     /// Topology levels of a replica, innermost first.
     pub levels: Vec<String>,
-    /// Sequences, and generated tokens of each.
+    /// Sequences and generated tokens.
     wanted: (usize, usize),
     /// Violated constraint.
     pub constraint: Option<Diagnostic>,
@@ -338,7 +338,6 @@ impl ServingRequest<'_> {
         Ok(found)
     }
 
-    /// Adds grids that beat one axis on as many cards.
     fn try_grids(&self, sizes: &[usize], found: &mut Found) -> Result<(), Diagnostics> {
         let rank = |candidate: &Candidate| candidate.rank(self.objective);
         let (mut paying, mut beaten) = (Vec::new(), Vec::new());
@@ -440,7 +439,6 @@ impl ServingRequest<'_> {
         Ok(candidates)
     }
 
-    /// Times a run with `keys` keys per sequence.
     fn times<const ISSUES: usize>(
         &self,
         samples: &LayerSamples,
@@ -485,7 +483,6 @@ impl ServingRequest<'_> {
         constraint.clone().help(help).into()
     }
 
-    /// Suggests settings near the request, each compiled.
     fn nearest_that_fit(&self, nearest: &Candidate) -> String {
         let fits = |cards: usize, batch: usize, input: usize, output: usize| {
             let deployment = Deployment {
@@ -549,7 +546,6 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples,
     Ok(LayerSamples(of(few)?, of(more)?))
 }
 
-/// Fraction of the samples' difference to add to the first.
 fn growth(few: usize, more: usize, layers: usize) -> [usize; 2] {
     if few == more { [0, 1] } else { [layers - few, more - few] }
 }

@@ -3,7 +3,6 @@
 use super::Candidate;
 use crate::simulate::Breakdown;
 
-/// Description, microseconds.
 type Term = (&'static str, fn(&Breakdown) -> f64);
 
 /// The terms sum to the whole duration.

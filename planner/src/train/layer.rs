@@ -204,7 +204,6 @@ impl OperatorCosts<'_> {
         exchange_us(self.job, exchange, 2.0 * elements, 1, self.setting.tp)
     }
 
-    /// The collective time that a product does not hide.
     fn exposed_us(&self, exchange_us: f64, product_us: f64) -> f64 {
         let overlaps = self.job.software.tensor_exchange == TensorExchange::Overlapped
             && self.setting.sequence_parallel

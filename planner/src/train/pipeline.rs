@@ -70,7 +70,6 @@ pub fn simulate(
 
 /// Micro-batches per stage above which `step` extrapolates.
 const STEADY: usize = 16;
-/// Rounds between the two simulated lengths.
 const ROUNDS: usize = 4;
 
 /// Computes a step with any number of micro-batches. Above `STEADY` micro-batches per stage, a full

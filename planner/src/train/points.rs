@@ -66,7 +66,7 @@ pub fn validate_rows(text: &str) -> Vec<PointRow> {
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
 }
 
-/// Without the configuration or line after it.
+/// Drops the configuration or line after the page.
 pub(super) fn page(point: &Point) -> String {
     let source = point.text("source");
     source.split(['#', '+']).next().unwrap_or(source).trim().to_owned()

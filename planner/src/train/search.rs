@@ -24,10 +24,9 @@ const LEAST_TOKENS: usize = 1024;
 
 const MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
 
-/// Model parts per card to try.
 const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
 
-/// Has a lower bound of its step.
+/// A setting with a lower bound.
 #[derive(Clone, Copy, Debug)]
 struct FittingSplit {
     setting: JobSplit,
@@ -300,7 +299,6 @@ fn check(job: &Job) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// Calls `found` with every dividing setting, in one rank order.
 fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
     let decoder = &job.decoder;
     for tp in divisors(job.cards).filter(|tp| tensor_obstacle(job, *tp).is_none()) {
@@ -372,7 +370,6 @@ fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number.min(1 << 12)).filter(move |divisor| number.is_multiple_of(*divisor))
 }
 
-/// Why `tp` cards cannot share a layer.
 fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     let decoder = &job.decoder;
     let unit = job.topology.levels.first().map_or(1, |level| level.cards);
@@ -392,7 +389,6 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     }
 }
 
-/// Why `cp` cards cannot share a sequence.
 fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     let tokens = job.sequence / cp;
     if !job.sequence.is_multiple_of(cp * tp) {

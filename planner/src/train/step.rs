@@ -195,7 +195,6 @@ pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
 
-/// Copies use the same links as the cards of a layer.
 fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
@@ -204,7 +203,6 @@ fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     tensor.is_some() && tensor == outermost(setting.data_stride(), setting.dp)
 }
 
-/// Exposed exchanges of a stage's gradients and parameters per step.
 fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64 {
     if copies(setting) < 2 || setting.zero == Zero::Weights {
         return 0.0;
@@ -240,7 +238,6 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     exposed(gradients, backward) + exposed(gathered, forward)
 }
 
-/// Adam on the card's shard, and clearing and measuring gradients.
 fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
     let count = |bytes: f64, each: f64| (bytes / each) as usize;
     let states = count(memory.optimizer, job.state.optimizer).max(1);

@@ -29,7 +29,6 @@ pub struct CrossValidation {
     pub without: BTreeMap<String, TrainCoefficients>,
 }
 
-/// Fits coefficients to weighted samples, starting at `begin`.
 fn fitted(samples: &[(&MeasuredPoint, f64)], begin: TrainCoefficients) -> TrainCoefficients {
     let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
         let coefficients = TrainCoefficients::from_values(values);

@@ -53,14 +53,11 @@ impl Confidence {
     }
 }
 
-/// Fit of all samples, and held-out predictions.
 pub(super) struct Calibration {
     pub(super) confidence: Vec<Confidence>,
-    /// Microseconds in sample order.
     pub(super) unseen_us: Vec<f64>,
 }
 
-/// Classes fitted from rows of operators.
 const KINDS: [Class; 5] =
     [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
 

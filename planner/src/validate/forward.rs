@@ -13,14 +13,12 @@ pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
 }
 
-/// A uniform model, or a published model with different layers.
 pub(super) enum RowModel {
     Dense(Decoder),
     Mixture(Mixture),
     Published(&'static Published),
 }
 
-/// Image and draft tokens of a pass.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extras {
     /// Height and width in pixels.
@@ -67,7 +65,7 @@ impl RowModel {
     }
 }
 
-/// Given, or derived from the cards.
+/// Number of copies, given or derived from the cards.
 pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
     let given = [("dp", ""), ("tp", "dp "), ("tp", "dp")]
         .into_iter()

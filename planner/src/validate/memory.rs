@@ -99,7 +99,6 @@ fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
     Ok(layer.max(6.0 * sequences * decoder.vocabulary as f64))
 }
 
-/// Returns the requested memory minus everything else.
 fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
     let setting = point.text("setting");
     let part = ["gpu-memory-utilization ", "util "].iter().find_map(|words| number_behind(setting, words));

@@ -426,7 +426,6 @@ fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     (rows.into_iter().map(trained).collect(), confidence)
 }
 
-/// Inputs of a prediction for inference.
 enum Run {
     Step(StepWork),
     Serving(Serving),
@@ -457,7 +456,6 @@ impl Run {
     }
 }
 
-/// Rows have a figure and a weight.
 fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
     let found = fit(&stack::PARAMETERS, |values| {
         let stack = Stack::of(values);
@@ -474,7 +472,6 @@ pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
 }
 
-/// Predicts without each page, and fits all rows.
 fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let runs: Vec<Result<Run, &'static str>> = Run::all(&points);

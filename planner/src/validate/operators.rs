@@ -19,7 +19,6 @@ enum MeasuredTask {
     Exchange(Exchange, f64, Vec<usize>),
 }
 
-/// One measured operator or collective.
 #[derive(Debug, Clone)]
 pub(crate) struct MeasuredOperator {
     pub(super) class: Class,
@@ -47,9 +46,7 @@ enum PointTiming {
 
 #[derive(Debug, Clone, Copy)]
 enum FigureUnit {
-    /// Number of microseconds per unit.
     Times(f64),
-    /// Work in the unit, per microsecond.
     Rate(f64),
 }
 
@@ -140,7 +137,6 @@ impl MeasuredOperator {
     }
 }
 
-/// Guesses the class of a row that is left out.
 pub(super) fn class(point: &Point) -> Class {
     let operator = point.text("operator").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));

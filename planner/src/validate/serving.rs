@@ -13,7 +13,6 @@ use ascend_tp_machine::{Profile, Topology};
 pub(super) struct Serving {
     decode: StepWork,
     prompt: StepWork,
-    /// Sequences per model copy.
     batch: usize,
     copies: usize,
     input: usize,
@@ -30,7 +29,6 @@ enum ServingFigure {
     StepRate,
     /// Tokens per second of all sequences at a context.
     BatchRate,
-    /// Prompt tokens per second.
     PromptRate,
     /// Microseconds of one decoder layer.
     Layer,
@@ -38,7 +36,6 @@ enum ServingFigure {
     First,
     /// Milliseconds per token, including all other prompts.
     Token,
-    /// Output tokens per second.
     Throughput,
     /// Milliseconds from the prompts to the last token.
     Whole,

@@ -43,7 +43,7 @@ fn total(validation: &Validation, class: Class) -> String {
     text + "\n"
 }
 
-/// For training also rows without a prediction.
+/// Training also lists rows without a prediction.
 fn each(validation: &Validation, class: Class) -> Table {
     let mut table = Table::new([
         ("measured", Align::Right),

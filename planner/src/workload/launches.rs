@@ -58,7 +58,7 @@ pub(super) fn matmul(m: usize, k: usize, n: usize) -> WorkloadStep {
         .of("aclnnMatmul")
 }
 
-/// One scale per token, 8 bits.
+/// Uses one scale per token.
 pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
@@ -67,7 +67,7 @@ pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
         .of("aclnnDynamicQuant")
 }
 
-/// With the quantisation of the precision.
+/// Includes the quantisation of the precision.
 pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usize) -> Vec<WorkloadStep> {
     match precision {
         ProductPrecision::Bits16 => vec![matmul(m, k, n)],
@@ -136,7 +136,6 @@ pub(super) struct AttentionLaunch {
     pub(super) sight: SeenPositions,
 }
 
-/// Positions that a token attends to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenPositions {
     /// Every given position, without a mask.

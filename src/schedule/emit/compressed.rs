@@ -25,7 +25,6 @@ const EXACT_ROUNDS: usize = 10;
 
 struct SumOperands {
     x: View,
-    /// Error-feedback residual.
     kept: View,
     /// Summand that all ranks have in full.
     whole: View,

@@ -20,7 +20,7 @@ pub(super) struct StageTransfer {
 pub(super) struct StageCut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
-    /// With the first phase.
+    /// Reading stages, with the first phase.
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     ops: FxHashMap<OpPlace, Vec<OpId>>,

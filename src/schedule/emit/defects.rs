@@ -39,7 +39,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Shows the last value too early.
+    /// A tap before its value is made.
     pub(super) fn change_last_tap(&mut self) {
         if let Some((last, before)) = self.plan.steps.split_last()
             && let Some(tap) = self.plan.taps.last_mut().filter(|tap| tap.view.elems() > 0)

@@ -17,7 +17,6 @@ const LARGEST_JOINT_BYTES: usize = 1 << 20;
 struct JoinedProducts<'a> {
     members: &'a [JoinedProduct],
     x: View,
-    /// Row scales of `x`, if quantised.
     tokens: Option<View>,
     widths: Vec<usize>,
     results: Vec<ValueId>,
@@ -58,7 +57,7 @@ impl Emitter<'_> {
         self.is_emitted.insert(other);
     }
 
-    /// Saved until the op's note exists.
+    /// The op may have no note yet.
     fn say_launched(&mut self, op: OpId, launched: Launched) {
         let note = self.noted(op);
         if note.index() < self.plan.notes.len() {
@@ -114,7 +113,6 @@ impl Emitter<'_> {
         with_bias
     }
 
-    /// The results are views of one buffer.
     fn as_one(&mut self, joint: &JoinedProducts<'_>, total: usize) -> bool {
         let JoinedProducts { members, x, tokens, widths, results } = joint;
         let placed = self.placed;

@@ -434,7 +434,7 @@ impl<'a> StageRank<'a> {
         ops.iter().flat_map(of).collect()
     }
 
-    /// After the ops without a place that compute its operands.
+    /// Emits the ops without a place first.
     fn op(&mut self, micro_batch: usize, id: OpId) {
         let cut = self.cut(micro_batch);
         let op = &cut.staged.placed.program.ops[id];

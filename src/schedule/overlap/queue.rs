@@ -19,7 +19,6 @@ const WINDOW: usize = 1024;
 pub(super) enum UnitKind {
     #[default]
     Operators,
-    /// Within a stage.
     Collective,
     /// A fused product and exchange: nothing else runs concurrently.
     Both,
@@ -163,7 +162,7 @@ pub(super) struct StageQueue<'a> {
     live: Vec<u64>,
     most: u64,
     is_live: FxHashSet<BufferId>,
-    /// Of buffers that each taken unit touched first.
+    /// Bytes of buffers that each taken unit touched first.
     holds: Vec<u64>,
     /// Sum of `holds` after `first`.
     ahead: u64,

@@ -8,7 +8,6 @@ use crate::base::{Diagnostic, Diagnostics, Id, IdVec};
 use crate::call::{BufferId, View};
 use crate::schedule::plan::{Plan, Region, Tap, Tensor};
 
-/// From the first to the last element.
 pub(super) fn elements(view: &View) -> Range<usize> {
     if view.shape.contains(&0) {
         return view.offset..view.offset;
@@ -17,7 +16,6 @@ pub(super) fn elements(view: &View) -> Range<usize> {
     view.offset..view.offset + steps.sum::<usize>() + 1
 }
 
-/// From the first to the last byte.
 pub(super) fn bytes_of(plan: &Plan, view: &View) -> (Region, Range<u64>) {
     let (slot, size) = (&plan.buffers[view.buffer], view.dtype.size_bytes() as u64);
     let elements = elements(view);

@@ -20,7 +20,7 @@ use crate::world::error::Error;
 use crate::world::group::Notice;
 use crate::world::place::{MeetingPlace, OVERRIDE};
 
-/// Until the first message about missing ranks, and between further messages.
+/// Time between messages about missing ranks.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 const NEXT_WORD: Duration = Duration::from_secs(30);
 
@@ -34,7 +34,6 @@ impl Reminder {
         Self { next: begun + FIRST_WORD }
     }
 
-    /// Schedules the next message if one is due.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now >= self.next;
@@ -100,7 +99,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     Err(Error::Meeting(format!("rank 0: cannot listen at {host}:{port}: {failed}")))
 }
 
-/// Such as `4711 (python3)`, if this user may see it.
+/// Returns a text such as `4711 (python3)`, if this user may see it.
 fn holder(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let listening = |line: &&str| {
@@ -129,7 +128,6 @@ fn holder(port: u16) -> Option<String> {
     None
 }
 
-/// In a folder that only this user can enter.
 fn socket_path(job: &str) -> Result<PathBuf, Error> {
     let unusable = |folder: &Path, what: String| Error::Meeting(format!("{}: {what}", folder.display()));
     // The owner of `/proc/self` is the current user.
@@ -197,7 +195,7 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
     }
 }
 
-/// Besides connections, about.
+/// Estimate, without connections.
 const FILES_OF_PROGRAM: u64 = 32;
 
 pub(super) fn connect(

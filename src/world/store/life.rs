@@ -12,13 +12,10 @@ use super::wire::Peer;
 
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// Between two signs of life.
 pub(super) const PULSE_TICKS: u32 = 4;
 
-/// That a process of this host may be stopped.
 const STOPPED_TICKS: u32 = 4;
 
-/// That a process may be silent.
 const SILENT_TICKS: u32 = 20;
 
 #[derive(Debug, Default)]

@@ -56,7 +56,6 @@ impl fmt::Debug for Store {
 
 #[derive(Default)]
 struct ClientShared {
-    /// Of rank 0.
     life: Life,
     state: Mutex<ClientState>,
     changed: Condvar,
@@ -65,13 +64,10 @@ struct ClientShared {
 /// Sequences do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeSequence {
-    /// Main thread.
     Main,
-    /// Second thread.
     Aside,
 }
 
-/// Exchanges started in each sequence.
 #[derive(Debug, Default)]
 struct Rounds([u64; 2]);
 

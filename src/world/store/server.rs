@@ -19,7 +19,7 @@ use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket, VERSION};
 use crate::world::group::Notice;
 use crate::world::ranks::named_ranks;
 
-/// For a hello, and for writes.
+/// Timeout of a hello and of writes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -36,7 +36,6 @@ impl Listener {
         }
     }
 
-    /// Unblocks `accept`.
     fn waker(&self) -> io::Result<Waker> {
         Ok(match self {
             Self::Tcp(listener) => {
@@ -95,7 +94,6 @@ struct ServerShared {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// By rank.
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
     rounds: BTreeMap<u64, ExchangeRound>,
@@ -108,7 +106,7 @@ enum ServerPhase {
     #[default]
     Gathering,
     Running,
-    /// The reason, for late processes.
+    /// Late processes get the reason.
     Refused(String),
     Over,
 }
@@ -155,7 +153,7 @@ impl Server {
 
 #[cfg(test)]
 impl Server {
-    /// As if the process was killed.
+    /// Simulates a killed process.
     pub(super) fn break_all(&self) {
         let mut state = self.shared.lock();
         state.phase = ServerPhase::Over;
@@ -388,7 +386,7 @@ impl ServerShared {
         }
     }
 
-    /// For a connection that ended without a farewell.
+    /// The connection ended without a farewell.
     fn lost(&self, rank: usize, error: &io::Error) {
         let mut state = self.lock();
         match state.phase {

@@ -16,7 +16,6 @@ pub(super) const VERSION: u8 = 3;
 /// Largest frame before a hello.
 pub(super) const HELLO_BYTES: usize = 4096;
 
-/// Read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Largest frame after a hello.
@@ -68,11 +67,11 @@ pub(super) enum Message {
     Give { round: u64, what: String, bytes: Vec<u8> },
     /// Store → process: the data of all ranks.
     Given { round: u64, parts: Vec<Vec<u8>> },
-    /// Both ways.
+    /// Failure, both ways.
     Failed { rank: usize, text: String },
-    /// Both ways: finished.
+    /// Farewell, both ways.
     Left { rank: usize },
-    /// Both ways.
+    /// Sign of life, both ways.
     Pulse,
 }
 
@@ -249,7 +248,6 @@ impl Socket {
         }
     }
 
-    /// Wakes the readers at both ends.
     pub(super) fn close(&self) {
         // It may be closed.
         let _closed = match self {
