@@ -406,7 +406,6 @@ impl CostContext<'_> {
 
     fn staged(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
-        // The half of the exchange that adds values.
         let reduced = match exchange {
             Exchange::AllReduce | Exchange::ReduceScatter | Exchange::Reduce => 1.0,
             _ => 0.0,
@@ -441,7 +440,7 @@ impl CostContext<'_> {
         let part = if exchange == Exchange::Shift { bytes } else { bytes / spread.cards as f64 };
         let sent = |level: usize| match exchange {
             Exchange::Barrier => (0.0, 1),
-            // The level between two neighbours differs from card to card.
+            // Varies between neighbours.
             Exchange::Shift => (part * spread.peers[level].min(1) as f64, 1),
             _ => (part * spread.peers[level] as f64, spread.peers[level]),
         };

@@ -278,7 +278,6 @@ mod tests {
             (work.kind, work.products) = (kind, vec![gemm]);
             OperatorCost::of(&profile, &work).cube_us
         };
-        // Tiles have 256 rows and 128 columns.
         let (even, drawn) = (us(WorkKind::GroupedSums, 4096.0), us(WorkKind::Grouped, 4096.0));
         assert!((drawn / even - 16.5 / 16.0).abs() < 1e-3, "{drawn} {even}");
         assert_eq!(us(WorkKind::Grouped, 8.0), us(WorkKind::GroupedSums, 8.0));
@@ -299,7 +298,6 @@ mod tests {
         let c = &profile.coefficients;
         assert!(us(1, 64) < c.kernel_us + c.core_us + 0.1, "{}", us(1, 64));
         assert!(us(40, 64) > us(1, 64) + 38.0 * c.core_us);
-        // The same number of elements in rows an eighth as wide.
         assert!(us(32_768, 128) > 1.5 * us(4096, 1024));
         let flat = OperatorCost::of(&profile, &vector("aclnnNeg", 32_768, 128)).duration_us;
         assert!(

@@ -90,7 +90,6 @@ impl Topology {
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         let (_, text) = PRESETS.iter().find(|(preset, _)| *preset == name)?;
-        // A test checks that every built-in text parses.
         Self::parse(name, text).ok()
     }
 
@@ -210,7 +209,6 @@ impl Spread {
         let mut cards = cards.to_vec();
         cards.sort_unstable();
         cards.dedup();
-        // Cards of the group in each part of the level below.
         let mut below: Vec<(usize, usize)> = cards.iter().map(|card| (*card, 1)).collect();
         let mut spread = Self { cards: cards.len(), parts: Vec::new(), peers: Vec::new(), is_even: true };
         for (index, level) in topology.levels.iter().enumerate() {

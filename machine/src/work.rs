@@ -320,7 +320,7 @@ impl Work {
         self.vector_operations = 0.0;
         let [a, b, ..] = operands.get(first..).unwrap_or(&[]) else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        // Either side of a quantised product may be transposed, so the sizes come from the result.
+        // A quantised product's sides may be transposed; the result's sizes are reliable.
         let ([.., x, y], [outer @ .., m, n], [b_outer @ .., _, _]) =
             (a.dims.as_slice(), out.dims.as_slice(), b.dims.as_slice())
         else {
@@ -332,7 +332,7 @@ impl Work {
         let batch = whole.iter().product::<usize>() as f64;
         (self.element, self.kind) = (a.element, WorkKind::Product);
         self.weight_bytes = b.element.bytes(1.0);
-        // One weight for the whole batch makes one product with more rows.
+        // A shared weight makes one product with more rows.
         let shared = b_outer.iter().product::<usize>() == 1;
         let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
         self.products.push(Gemm { batch, m, n: *n as f64, k });
@@ -409,7 +409,7 @@ impl Work {
                 .iter()
                 .any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
-        // The last of s queries attends to all t positions, each earlier query to one less.
+        // Each query attends to one position less than the next.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
         (self.element, self.kind) = (q.element, WorkKind::Attention { key_heads: h as usize });
         self.tasks = b * h * (s * n / h / QUERY_BLOCK).ceil() * times;
@@ -442,7 +442,6 @@ impl Work {
         for table in operands.iter().filter(|operand| operand.access != Access::Read) {
             let moved = source.map_or(0.0, LaunchOperand::bytes).min(table.bytes());
             if table.access == Access::Update {
-                // Replaced rows are not read.
                 self.read_bytes -= table.bytes();
                 self.passing_bytes -= table.bytes();
             }
@@ -568,7 +567,6 @@ mod tests {
             let work = Work::of(&Launch { operator: "aclnnQuantMatmulV4", operands });
             assert_eq!(work.products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
             assert_eq!(work.element, Element::I8);
-            // Both matrices, scales, result.
             assert_eq!((work.read_bytes, work.written_bytes), (15.0 + 35.0 + 28.0 + 12.0, 42.0));
         }
     }

@@ -76,7 +76,7 @@ impl Table {
         let columns: Vec<usize> = (0..self.headings.len()).collect();
         let mut table = self.cells(&columns, None);
         table.load_style(presets::ASCII_MARKDOWN);
-        // GitHub reads the side of a column from colons in the second line.
+        // GitHub reads alignment from the second line.
         let lines = table.lines().enumerate().map(|(at, line)| if at == 1 { self.rule(&line) } else { line });
         lines.map(|line| format!("{line}\n")).collect()
     }
@@ -149,7 +149,7 @@ struct ColumnWidth {
 }
 
 fn line(widths: impl Iterator<Item = usize>) -> usize {
-    // A column has a space on both sides, and the last one needs none behind it.
+    // The last column needs no space behind it.
     usize::from(INDENT) + widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
 }
 

@@ -213,8 +213,7 @@ fn stages_wait_as_long_as_their_order_makes_them() {
                 "{context}: {found}, not {expected}{}",
                 seen.longest_waits()
             );
-            // With equal stages: all passes of a micro-batch, and both transfers, for every other
-            // stage.
+            // All passes of a micro-batch and both transfers, for every other stage.
             if pipeline == Pipeline::GPipe {
                 let (p, m) = (stages as f64, micro_batches as f64);
                 let of_one = times.values().sum::<f64>() / p / m;

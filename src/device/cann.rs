@@ -117,7 +117,6 @@ pub fn toolkit_version(table: &Table) -> Option<String> {
     // SAFETY: `version` is valid for a write.
     let code =
         unsafe { (table.aclsysGetCANNVersion)(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version) };
-    // Terminates a name that fills the array.
     version.version[127] = 0;
     // SAFETY: the array is alive and ends in a zero.
     (code == ACL_SUCCESS).then(|| unsafe { text(version.version.as_ptr()) })?

@@ -262,8 +262,7 @@ impl Device {
     fn reset(&mut self) -> Result<()> {
         self.open = false;
         let Ok(number) = i32::try_from(self.ordinal) else { return Ok(()) };
-        // `aclrtResetDevice` requires the card to be current. It is current if there is no context
-        // yet.
+        // `aclrtResetDevice` requires a current card.
         if self.context != Handle::NULL {
             self.bind()?;
         }

@@ -89,8 +89,7 @@ impl HostBuffer {
                 .into());
         }
         let copied = self.event_of(stream.device())?;
-        // The transfer now owns the memory. If anything below fails, it waits before it frees the
-        // memory.
+        // The transfer owns the memory: a failure below waits before it frees.
         self.queue = Some(Arc::clone(stream.queue()));
         let transfer = Transfer { host: ManuallyDrop::new(self), copied };
         let host = &*transfer.host;

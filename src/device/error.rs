@@ -157,7 +157,7 @@ impl std::error::Error for CallError {}
 
 /// AscendCL and aclnn share one numbering.
 pub(super) const fn status_name(code: i32) -> Option<&'static str> {
-    // 0 is success in all libraries. Here it means that a function returned NULL.
+    // Here, 0 means that a function returned NULL.
     if code == 0 { Some("a null pointer") } else { aclnn_status_name(code) }
 }
 

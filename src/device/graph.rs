@@ -98,7 +98,6 @@ impl Drop for Capture<'_> {
         let mut handle: aclmdlRI = std::ptr::null_mut();
         // SAFETY: the stream is alive and records; `handle` is valid for a write.
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
-        // The reason has already been reported.
         if code == ascend_tp_sys::ACL_SUCCESS {
             drop(Graph { device: Arc::clone(device), handle: Handle(handle), groups: Vec::new() });
         }

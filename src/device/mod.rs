@@ -2,18 +2,18 @@
 //! communicators as owned values. [`Cann`] is made from a [`Table`](ascend_tp_sys::Table) of C
 //! functions, and all other values from it:
 //!
-//! | type | AscendCL | CPU analogy |
-//! |---|---|---|
-//! | [`Device`] | device and its default context | a machine |
-//! | [`Stream`] | `aclrtStream` | a thread that works through a queue |
-//! | [`Event`] | `aclrtEvent` | a condition that threads wait for |
-//! | [`Buffer`], [`BufferSlice`] | device memory | `Vec<u8>` and `&[u8]`, not readable by the host |
-//! | [`HostBuffer`] | page-locked memory | `Vec<u8>` that the copy engine can access |
-//! | [`Tensor`] | `aclTensor` | a strided view of a slice |
-//! | [`Graph`] | `aclmdlRI`, made by a capture | a recorded macro of a thread |
-//! | [`operator`], [`Prepared`] | the two phases of an aclnn operator | a checked closure |
-//! | [`KernelBinary`], [`Kernel`] | a loaded binary and its function | a plug-in and its entry point |
-//! | [`Communicator`] | `HcclComm` | one end of a message bus |
+//! | type | AscendCL |
+//! |---|---|
+//! | [`Device`] | device and its default context |
+//! | [`Stream`] | `aclrtStream` |
+//! | [`Event`] | `aclrtEvent` |
+//! | [`Buffer`], [`BufferSlice`] | device memory |
+//! | [`HostBuffer`] | page-locked memory |
+//! | [`Tensor`] | `aclTensor` |
+//! | [`Graph`] | `aclmdlRI`, made by a capture |
+//! | [`operator`], [`Prepared`] | the two phases of an aclnn operator |
+//! | [`KernelBinary`], [`Kernel`] | a loaded binary and its function |
+//! | [`Communicator`] | `HcclComm` |
 //!
 //! Invariants:
 //! * A value keeps everything alive that it was made from (`Arc`), so nothing is used after it is
@@ -25,7 +25,9 @@
 //! * `Drop` never panics. The first error of a teardown is parked in the [`Device`] and returned by
 //!   its next call.
 //! * Functions also return the errors of their library calls; `# Errors` sections list the other
-//!   causes.C names appear outside this module only in the text of an [`Error`].
+//!   causes.
+//!
+//! C names appear outside this module only in the text of an [`Error`].
 #![expect(unsafe_code, reason = "the safe layer is where C functions are called")]
 
 mod buffer;

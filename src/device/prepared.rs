@@ -143,7 +143,7 @@ impl Prepared {
             .ok_or_else(|| Diagnostic::new(self.operator.name, "the arguments do not match the prototype"))?;
         self.device.check(self.operator.plan_name, status)?;
         let executor = AclnnObject::made(&self.device, self.operator.plan_name, executor)?;
-        // Refused when it is allocated.
+        // The allocation is refused later.
         Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
     }
 }
@@ -242,7 +242,6 @@ mod tests {
             memory.read(4, &mut found).unwrap();
             assert_eq!(f32::from_le_bytes(found), -value);
         }
-        // The first run uses the first executor; each later run creates its own.
         assert_eq!(PLANS.load(Ordering::Relaxed), 3);
         drop((negate, stream, memory, workspace));
         device.close().unwrap();

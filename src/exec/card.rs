@@ -564,7 +564,7 @@ impl Card {
         place: Option<String>,
     ) -> (Option<String>, Error) {
         let CardProgram { plan, events, steps, .. } = &self.programs[program];
-        // Only failed streams count. A stream that is still waiting has not failed.
+        // A waiting stream has not failed.
         let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
         let mut failed: Vec<_> =
             kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();

@@ -522,7 +522,6 @@ impl Engine {
         let mut runs: Vec<RankRun> = runs.collect();
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
         self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
-        // All ranks have whole outputs; the first local rank returns them.
         let outputs = runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs);
         Ok(NamedTensors::of_outputs(self.programs[program.0][0].outputs.iter().zip(outputs)))
     }

@@ -63,8 +63,8 @@ impl StepTimer {
         let origin = self.record(device, &streams[StreamKind::Compute as usize])?;
         match wanted {
             Timed::No => {}
-            // Otherwise, work that does not depend on the operators, such as the first transfer of
-            // a stage, could run before the origin event.
+            // Otherwise, independent work, such as a stage's first transfer, could run before the
+            // origin event.
             Timed::Streams => {
                 let others = &streams[StreamKind::Communication as usize..];
                 others.iter().try_for_each(|stream| stream.enqueue_wait(&self.events[origin]))?;

@@ -228,7 +228,6 @@ impl<'a> Emitter<'a> {
             (value.dtype, placed.layouts[*id].local_shape(&placed.mesh, &value.shape, self.rank))
         };
         let locals: Vec<(DType, Shape)> = values.iter().map(local).collect();
-        // Values exchanged together have one type.
         let dtype = locals[0].0;
         let all = self.temporary(dtype, [locals.iter().map(|(_, shape)| shape.elems()).sum()].into());
         let mut offset = 0;

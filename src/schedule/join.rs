@@ -315,8 +315,7 @@ impl<'a> JoinSearch<'a> {
     }
 
     fn rotary(&mut self) {
-        // A value without other readers can be overwritten, unless it is a view of one with other
-        // readers.
+        // A value without other readers, also of its base, can be overwritten.
         let is_own = |op: &Op| {
             let maker = self.makers[op.operands[0].index()].map(|maker| &self.program.ops[maker].kind);
             let is_made = maker.is_some_and(|kind| !kind.is_movement() && kind.row().in_place.is_empty());

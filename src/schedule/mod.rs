@@ -172,7 +172,6 @@ pub fn schedule_stages(
     order: StepOrder,
     target: Target,
 ) -> Result<Vec<Plan>, Diagnostics> {
-    // One micro-batch needs no times.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, &|part, pass| times.pass_us(part, pass), times.transfer_us)?;
     planned(ranks, order, target.exchanges)
@@ -272,7 +271,6 @@ mod tests {
             };
             let of_one = names(1);
             assert_eq!(of_one, names(64), "{sequence} tokens a sequence");
-            // One write each for keys and values per layer.
             let writes = of_one.iter().filter(|name| **name == "aclnnInplaceScatterUpdate").count();
             assert_eq!(writes, 2 * 2);
         }
@@ -286,8 +284,6 @@ mod tests {
                     |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
                 plan.steps.iter().filter(launched).count()
             };
-            // Per layer: q, k and v share one input, gate and up another; attention output and MLP
-            // hidden layer have one each.
             assert_eq!(calls(|call| matches!(call, Call::QuantMatmul { .. })), 2 * 7);
             assert_eq!(calls(|call| matches!(call, Call::DynamicQuant { .. })), 2 * 4);
         }

@@ -44,10 +44,8 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     let mut seen = [LastOrdered::default(); STREAMS];
-    // What the stream of each step knew.
     let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
-    // By stream.
     let [mut computed, mut joined] = [LastOrdered::default(); 2];
     for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
@@ -73,7 +71,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
             }
             after.extend(last.map(|last| (last, other)));
         }
-        // Its stream may have waited for the earlier steps.
+        // Later steps may already imply earlier ones.
         after.sort_unstable_by(|a, b| b.cmp(a));
         for (last, other) in after {
             if Some(last) > seen[own][other] {
@@ -138,7 +136,6 @@ pub(super) fn insert_events(plan: &mut Plan) {
         waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
     plan.events = waits.len();
     plan.steps = Vec::with_capacity(steps.len() + 2 * plan.events);
-    // New steps up to and including each old step.
     let mut moved = Vec::with_capacity(steps.len());
     for (index, step) in steps.into_iter().enumerate() {
         let (stream, op) = (step.stream, step.op);

@@ -479,7 +479,6 @@ mod tests {
         let plans = overlap(vec![emitted(&placed)], None);
         let after = exchanges_before_products(&plans[0].0);
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
-        // Each gather keeps its send buffer while later steps run.
         let (plan, reserved) = &plans[0];
         let gathers =
             plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_)));

@@ -436,7 +436,6 @@ impl Plan {
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
-        // Reads and writes of each buffer.
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> =
             self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();
@@ -488,7 +487,7 @@ impl Plan {
 
     pub(super) fn hold_arena(&mut self, bytes: Bytes) {
         if self.region_bytes(Region::Arena) < bytes {
-            // Untouched, so it may overlap others.
+            // No step touches it, so it may overlap.
             self.buffer(Region::Arena, bytes);
         }
     }

@@ -121,7 +121,6 @@ type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
-    // Number of each step on its stream.
     let mut next = VectorClock::default();
     let numbers: Vec<usize> = plan
         .steps
@@ -509,7 +508,6 @@ fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics
 
 /// Sends between two ranks match the receives in op, type and size, in order.
 fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
-    // Sent and received transfers by group, sender and receiver.
     type Sides = [Vec<(OpId, DType, usize)>; 2];
     let mut pairs: BTreeMap<(GroupId, usize, usize), Sides> = BTreeMap::new();
     for plan in plans {

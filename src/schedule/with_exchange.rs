@@ -61,7 +61,6 @@ impl JoinCandidates {
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
-            // Skips groups of several stages.
             let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else {
                 continue;
             };
@@ -123,7 +122,6 @@ fn turns(outcomes: &[Outcomes]) -> Vec<(GroupId, usize)> {
 fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product + pair.exchange - pair.stays).collect();
     gone.sort_unstable();
-    // Products before the sum no longer exist.
     let mut unmade: Vec<BufferId> = Vec::new();
     for Pair { product, exchange, stays, joined, .. } in pairs {
         let [of_product, of_exchange] = [product, exchange].map(|step| plan.steps[step].op);

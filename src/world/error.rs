@@ -69,7 +69,6 @@ pub struct PeerFailure {
 
 impl fmt::Display for PeerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The message may start with its rank.
         if self.text.starts_with(&format!("rank {} ", self.rank)) {
             f.write_str(&self.text)
         } else {

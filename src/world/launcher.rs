@@ -252,7 +252,7 @@ fn rank_table(
     }
     let local = table.local(is.unwrap_or(0));
     let said = |value| VariableValue { variable: named.clone(), value };
-    // The launcher's local values override the table, because servers of the table may be pods.
+    // Servers of the table may be pods, so the launcher's local values override it.
     let local_rank =
         local.filter(|_| other.is_none_or(|claim| claim.said[2].is_none())).map(|(rank, _)| said(rank));
     let local_size =
@@ -273,7 +273,7 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
         _ => None,
     };
     let one = |variable: &str, value| Some(VariableValue { variable: variable.to_owned(), value });
-    // With one process per pod.
+    // One process per pod.
     Some(Claim { launcher: Launcher::Volcano, said: [Some(rank), size, one("VC_TASK_INDEX (pod)", 0), None] })
 }
 
@@ -401,7 +401,6 @@ mod tests {
                      SLURM_TASKS_PER_NODE=8";
         is(fewer, Launcher::Slurm, 1, 2, (Some(1), None));
         is("SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3", Launcher::Slurm, 3, 8, (Some(3), None));
-        // A shell loop inside a batch job.
         let batch =
             "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1";
         is(batch, Launcher::Shell, 2, 4, (None, None));

@@ -100,7 +100,6 @@ mod tests {
         for wrong in ["", "n[1-", "n]1", "n[a-b]", "n[3-1]", "a,,b", "n[[1]]", "n[1-99999999999]"] {
             assert_eq!(hosts(wrong), None, "{wrong}");
         }
-        // Only the whole is too long.
         let most = format!("n[1-{MOST_HOSTS}]");
         assert_eq!(hosts(&format!("{most},m")), None);
         assert_eq!(hosts(&format!("n[1-{MOST_HOSTS},1-2]")), None);

@@ -159,7 +159,7 @@ fn without_address(
             let step = slurm_step(variables).unwrap_or_default();
             match nodes.as_slice() {
                 [_] => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
-                // Except with --distribution=arbitrary.
+                // The exception is --distribution=arbitrary.
                 nodes => Ok(MeetingPlace::Tcp { host: nodes[0].clone(), port: port(&step) }),
             }
         }

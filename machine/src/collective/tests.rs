@@ -37,19 +37,17 @@ fn eight_cards_reach_what_was_measured() {
     let large = 1024.0 * MIB;
     let gb_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us / 1e3;
     assert!((65.0..=86.0).contains(&gb_per_s), "{gb_per_s}");
-    // tiling_args.h, ALLREDUCE_BASE_100US: 4 Mi elements of 16 bits take about 100 µs.
+    // ALLREDUCE_BASE_100US (tiling_args.h): 4 Mi 16-bit elements take about 100 µs.
     let base = cost(Exchange::AllReduce, 8.0 * MIB, 8);
     assert!((base.duration_us / 100.0 - 1.0).abs() < 0.35, "{base:?}");
     assert_eq!(base.algorithm, Algorithm::Direct);
-    // The latency dominates a message of a decode step.
     let small = cost(Exchange::AllReduce, 16_384.0, 8);
     assert!(small.transfer_us < small.latency_us, "{small:?}");
 }
 
 #[test]
 fn a_group_of_a_mesh_has_its_share_of_a_cards_links() {
-    // Each of g cards sends S/g over one of seven links, twice; once at the slower rate of a
-    // reduction.
+    // S/g over one of seven links, twice; once at the rate of a reduction.
     for cards in 2..=8 {
         let bytes = 512.0 * MIB;
         let expected = reduced() * bytes / cards as f64 / (mesh_rate() / 7.0);
@@ -66,11 +64,9 @@ fn levels_carry_their_parts_side_by_side() {
     let cards: Vec<usize> = (0..32).collect();
     let bytes = 1024.0 * MIB;
     let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &cards);
-    // Inside a server: 7/8 of the bytes over a card's seven links. Between servers: 3/4 of an
-    // eighth over its port.
+    // Inside: 7/8 of the bytes over seven links. Between servers: 3/4 of an eighth over the port.
     let inside = reduced() * bytes * 7.0 / 8.0 / mesh_rate();
     let between = reduced() * (bytes / 8.0) * 0.75 / (25_000.0 * topology.levels[1].efficiency);
-    // With four servers, the meshes carry more than the ports.
     assert_eq!((found.algorithm, found.level), (Algorithm::Staged, 0));
     assert!(
         (found.busy_us[0] - inside).abs() < 1e-6 * inside
@@ -133,14 +129,11 @@ fn groups_that_share_links_slow_each_other_down() {
         let cost = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, 1024.0 * MIB, cards);
         cost.links(&topology, cards)
     };
-    // Different cards of a mesh use different links.
     let (left, right) = (loads(&[0, 1, 2, 3]), loads(&[4, 5, 6, 7]));
     assert_eq!(slow_downs(&[&left, &right]), [1.0, 1.0]);
-    // The same cards use the same links nearly all of the time.
     let both = slow_downs(&[&left, &left]);
     assert!(both.iter().all(|factor| (1.99..=2.0).contains(factor)), "{both:?}");
-    // All groups of a card share its port to other servers. Links inside a server do not conflict
-    // with the port.
+    // Groups of a card share its port, but links inside a server do not.
     let (across, overlapping) = (loads(&[0, 8]), loads(&[0, 9]));
     assert!(slow_downs(&[&across, &overlapping]).iter().all(|factor| *factor > 1.99));
     assert_eq!(slow_downs(&[&across, &left]), [1.0, 1.0]);
@@ -195,7 +188,7 @@ proptest! {
 
     #[test]
     fn groups_that_lie_alike_cost_the_same(cards in group(), exchange in proptest::sample::select(Exchange::ALL.to_vec()), bytes in 0.0..1e9_f64) {
-        // Mirroring the cards of a server, and the servers, changes no distance.
+        // Mirrored cards have the same distances.
         let topology = Topology::atlas_a2(8);
         let mirrored: Vec<usize> = cards.iter().map(|card| 63 - card).collect();
         let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, exchange, bytes, cards);

@@ -109,7 +109,7 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     let metric = point.text("metric");
     let is_first = metric.contains("TTFT");
     let is_instant = is_first || matches!(metric, "TPOT" | "decode rate per user");
-    // In a layer that mostly waits for the host, the batch does not matter.
+    // A layer waits mostly for the host.
     let is_layer = metric.ends_with("in one layer") || metric.ends_with("of one layer");
     let is_step = is_layer || point.text("output_len") == "one forward step";
     let has_output = given("output_len") || is_instant && point.text("output_len").is_empty();

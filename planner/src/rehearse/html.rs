@@ -65,7 +65,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
         let mut ranks: Vec<[Vec<u64>; 2]> = vec![Default::default(); shown];
         let mut ends = vec![[phase.start_ns; 2]; shown];
         let mut spans: Vec<&Span> = phase.spans.iter().filter(|span| span.rank < shown).collect();
-        // The second row may merge several streams whose spans are stored stream by stream.
+        // Merged streams are stored one by one.
         spans.sort_by_key(|span| (span.rank, span.stream != StreamKind::Compute, span.start_ns));
         for span in spans {
             let plan = &plans[span.rank];

@@ -98,7 +98,7 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
 }
 
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
-    // Users have whole servers, so try few cards or a multiple of 8.
+    // Few cards, or whole servers.
     let is_likely =
         |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
     let with = |cards| Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
@@ -110,7 +110,7 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     else {
         return Ok(None);
     };
-    // The estimate may be slightly wrong, so count the exact bytes.
+    // The estimate may be slightly wrong.
     for cards in counts.into_iter().skip(first).take(TRIES) {
         if fits(&with(cards))? {
             return Ok(Some(cards));
@@ -120,7 +120,6 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
 }
 
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
-    // Exclude hopeless sizes before anything is compiled.
     let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
     let Some(most) =
         crossing(from.saturating_sub(1), &hopeless, ByteGrowth::Rising, 0)?.filter(|most| *most > 0)

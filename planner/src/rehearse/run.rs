@@ -42,7 +42,6 @@ fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
 }
 
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
-    // Refuse a hopeless setting before the whole model is compiled.
     if is_hopeless(setting) {
         return Err(Error::Refused(hopeless(setting)?.into()));
     }

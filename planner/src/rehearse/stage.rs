@@ -71,8 +71,8 @@ impl<'a> EmulatedStage<'a> {
 
     pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs)?;
-        // A run lasts from the start of the last rank to the end of the last rank. Ranks are not in
-        // step between runs; the lead of a rank belongs to the run before.
+        // From the last rank's start to the last rank's end. A rank's lead belongs to the run
+        // before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }
@@ -99,8 +99,7 @@ impl<'a> EmulatedStage<'a> {
             let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
             let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
-            // A rank creates its streams in order, so streams with work have increasing numbers on
-            // the card.
+            // Streams with work have increasing numbers on the card.
             let mut numbers = own.iter().map(|span| span.stream).collect::<BTreeSet<_>>().into_iter();
             for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));

@@ -181,8 +181,7 @@ impl TrainingRehearsal {
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
         let fullest = RehearsalMemory::fullest(&programs, &site.profile);
-        // `memory::problem` compares only the bytes of `memory::wanted`; other bytes reduce the
-        // free memory.
+        // `memory::problem` compares only `memory::wanted`; other bytes reduce the free memory.
         let wanted: Bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
         let on_top = fullest.used.saturating_sub(wanted.0);
         let free = Bytes(fullest.offered.saturating_sub(on_top));

@@ -408,7 +408,7 @@ impl ServingRequest<'_> {
             // Prefill runs once and is not captured.
             let prefill = self.times(&samples, |programs| &programs.prefill, on, None, [Launching::Eager])[0];
             let issues = [Launching::Captured, Launching::Eager];
-            // The middle token attends to itself and all earlier tokens.
+            // The middle token attends to all earlier tokens.
             let keys = Some(self.input_tokens + self.output_tokens.div_ceil(2));
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
             for (issue, decode) in issues.into_iter().zip(decodes) {
@@ -540,7 +540,6 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples,
         let config = ModelConfig { layers, ..config.clone() };
         Ok::<_, Diagnostics>((layers, deployment.compile(&config)?))
     };
-    // Small models are compiled whole.
     let [few, more] = SAMPLED_LAYERS;
     let (few, more) = if config.layers <= few + more { (config.layers, config.layers) } else { (few, more) };
     Ok(LayerSamples(of(few)?, of(more)?))

@@ -104,7 +104,7 @@ pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
     let mut parts = Vec::with_capacity(job.topology.levels.len());
     for level in &job.topology.levels {
         let here = (level.cards / stride).clamp(1, count);
-        // Unless strides fill units and units fill the group, the cards are counted.
+        // The closed form needs filled units and a filled group.
         let is_whole = here == count
             || (level.cards < stride || level.cards.is_multiple_of(stride)) && count.is_multiple_of(here);
         if !is_whole || !here.is_multiple_of(within) {
@@ -260,7 +260,7 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
 
     let attention_us = attention_us(costs);
     let whole = count * hidden as f64;
-    // Before column-sharded and after row-sharded products.
+    // Column-sharded before, row-sharded after.
     let tensor_us = |kind: usize| -> f64 {
         let product = |index: usize| linears[index][kind];
         if setting.sequence_parallel {

@@ -92,7 +92,7 @@ fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
     let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };
-    // Summed over all cards: each card beyond the key heads has a copy of one.
+    // Each card beyond the key heads has a copy of one.
     let key_heads = job.decoder.kv_heads.div_ceil(setting.tp) * setting.tp;
     let (query, kv) = (job.decoder.query_width() as f64, (key_heads * job.decoder.head_dim) as f64);
     let statistics = match job.software.attention {
@@ -130,7 +130,6 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
         working += whole_layer;
     }
     if setting.zero == Zero::Weights {
-        // Parameters and gradients of the current and the next layer.
         let layer = decoder.layer_parameters_on(setting.tp) as f64;
         working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
@@ -152,7 +151,6 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
             let layers = own().sum::<usize>() * decoder.layer_parameters_on(setting.tp);
             let parameters = layers as f64 + (tables * decoder.embedding_parameters()) as f64 / tp;
             let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
-            // Logits in 16 and 32 bits, and their gradient in 32 bits.
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
             JobMemory {
                 parameters: split(parameters * job.state.parameter, Zero::Weights),

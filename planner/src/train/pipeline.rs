@@ -87,7 +87,6 @@ pub fn step(
     transfer: f64,
 ) -> PipelineTimes {
     if stages == 1 {
-        // A single stage never waits.
         let busy = micro_batches as f64 * times.iter().map(StageTimes::total).sum::<f64>();
         return PipelineTimes { duration: busy, end: vec![busy], busy: vec![busy] };
     }
@@ -128,7 +127,7 @@ pub fn shortest(
         own.map(|(_, times)| times.total()).sum()
     };
     // Earlier stages run forward before a stage's first pass, and backward after its last input
-    // gradients. Delayed weight gradients fill that time.
+    // gradients; delayed weight gradients fill that time.
     let way = |rank: usize| -> f64 {
         let (before, hops) = (&times[..rank], rank as f64 * transfer);
         let there: f64 = before.iter().map(|part| part.forward).sum();

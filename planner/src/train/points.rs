@@ -305,14 +305,12 @@ mod tests {
         let (none, all) = (rate(""), rate("y"));
         assert!((rate("10 10 10 10 10 10 10 10") / all - 1.0).abs() < 1e-12);
         assert!((rate("0 0 0 0 0 0 0 0") / none - 1.0).abs() < 1e-12);
-        // Other stages wait for the recomputing stage.
         let first = rate("10 0 0 0 0 0 0 0");
         assert!(all < first && first < none, "{all} {first} {none}");
     }
 
     #[test]
     fn a_row_is_what_its_columns_say_and_not_a_part_of_a_name() {
-        // LLaMA-3 has four times the vocabulary of LLaMA.
         assert!(rate(&[]) < 0.995 * rate(&[("model", "LLaMA-2-70B")]));
         let left_out = |changes: &[(&str, &str)], why: &str| {
             let found = outcome(changes);

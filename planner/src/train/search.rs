@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn the_best_divide_and_fit() {
-        // With 56 cards and 8 per copy, some of the 7 copies have one more sequence.
+        // Some of the 7 copies have one more sequence.
         for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192), (56, 512)] {
             let job = job(cards, batch);
             let best = Search::new(&job).unwrap().best(5);

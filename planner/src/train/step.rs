@@ -190,7 +190,7 @@ pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes
         let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
         return exchange_us(job, exchange, bytes, stride, copies(setting));
     }
-    // Sequence shards are close and copies are distant, so two levels are summed.
+    // Sequence shards are close, copies distant: two levels.
     let (inner, outer) = (exchange_us(job, exchange, bytes, setting.tp, setting.cp), setting.data_stride());
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
@@ -224,9 +224,9 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
             copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
         ),
     };
-    // Each layer is a bucket. Gradients overlap with the last backward pass, and parameters with
-    // the first forward pass. One bucket of each stays exposed. Shared links are available only
-    // while tensor collectives do not use them.
+    // Each layer is a bucket. Gradients overlap with the last backward pass, parameters with the
+    // first forward pass. One bucket of each stays exposed. Shared links are available only outside
+    // tensor collectives.
     let busy =
         if shares_links(job, setting) { layers as f64 * parts.model.layer.forward.tensor_us } else { 0.0 };
     let forward: f64 = own().map(|(_, times)| times.forward).sum();
@@ -417,7 +417,6 @@ mod tests {
             weights_us(GradientSums::Separate, StateBytes::MEGATRON),
         );
         for part in 0..3 {
-            // Six or ten bytes per weight.
             let ratio = (wide[part] - fused[part]) / (narrow[part] - fused[part]);
             assert!(ratio > 1.5 && ratio < 1.7, "{part}: {fused:?} {narrow:?} {wide:?}");
         }
@@ -437,7 +436,6 @@ mod tests {
         assert_eq!(context_us(1), (0.0, 0.0));
         let (two, four) = (context_us(2), context_us(4));
         assert!(two.0 > 0.0 && two.1 > two.0, "{two:?}");
-        // Three rounds of half as many tokens.
         assert!(four.0 > 1.3 * two.0 && four.0 < 1.7 * two.0, "{two:?} {four:?}");
     }
 
@@ -461,8 +459,7 @@ mod tests {
 
     #[test]
     fn parameters_cross_the_copies_as_often_as_the_stage_says() {
-        // Very slow links make the exchanges dominate: an all-reduce of gradients, a scatter and a
-        // gather, or both per micro-batch.
+        // Slow links make the exchanges dominate.
         let mut job = job(64);
         job.coefficients.overlap = 0.0;
         let copies = |zero, micro_batch| {

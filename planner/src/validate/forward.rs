@@ -169,7 +169,7 @@ mod tests {
         assert!(matches!(of("meta/Llama-3-8B"), Ok(RowModel::Dense(dense)) if dense.vocabulary == 128_256));
         let Ok(RowModel::Mixture(mixture)) = of("Qwen/Qwen3-30B-A3B") else { panic!("a mixture") };
         assert_eq!(mixture.experts, Experts { count: 128, chosen: 8, width: 768, shared_width: 0 });
-        // One token through 48 layers: all attention weights, 8 experts per layer, and the head.
+        // All attention weights, 8 experts per layer, and the head.
         let pass = mixture.forward(
             Tokens { batch: 1, query: 1, context: 63 },
             1,

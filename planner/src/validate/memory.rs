@@ -149,7 +149,6 @@ mod tests {
         assert!((sixteen - whole / 16.0 - more).abs() < 1e-9, "{sixteen}");
         let narrow = of("Qwen3-14B", "w8a8", "1", "", "weights", "GB").unwrap();
         assert!(narrow > whole / 2.0 && narrow < 0.6 * whole);
-        // The model has 30.5 billion parameters.
         let mixture = of("Qwen3-30B-A3B", "bf16", "4", "", "weights", "GB").unwrap();
         assert!((4.0 * mixture * GIB / 2.0 / 30.53e9 - 1.0).abs() < 1e-3, "{mixture}");
         assert!(of("DeepSeek-V3-671B", "bf16", "16", "", "weights", "GB").unwrap_err().contains("mixture"));

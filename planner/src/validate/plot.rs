@@ -108,7 +108,6 @@ mod tests {
     fn a_point_is_where_its_row_says() {
         let rows = vec![row("1", Ok(10.0)), row("10", Ok(10.0)), row("5", Err("why".to_owned()))];
         let svg = Validation { rows, coefficients: Vec::new() }.svg();
-        // From left and top: one point above the line and one on the line.
         assert!(svg.contains("d=\"M0.0 0.0h0M200.0 0.0h0\""), "{svg}");
         assert_eq!(svg.matches("no row has a prediction").count(), Class::ALL.len() - 1);
     }

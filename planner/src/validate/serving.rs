@@ -49,7 +49,7 @@ impl Serving {
         }
         let whole = |name| point.number(name).map(|value| value as usize);
         let metric = point.text("metric");
-        // A layer that mostly waits for the host takes the same time for any batch.
+        // A layer waits mostly for the host.
         let usual = metric.ends_with("one layer").then_some(1);
         let batch = if point.text("batch").starts_with("4 total (2 per instance)") {
             Some(2)
@@ -84,7 +84,7 @@ impl Serving {
         let cards = PassCards { profile: Profile::of(soc), topology, tensor, expert, expansion };
         let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, Extras::default(), split, precision));
-        // A prefill rate has all prompts in one pass; a steady state has one each.
+        // A steady state has one prompt per pass.
         let prompts = if matches!(figure, ServingFigure::PromptRate) { batch } else { 1 };
         Ok(Self {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),

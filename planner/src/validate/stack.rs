@@ -370,7 +370,7 @@ mod tests {
             let each = tasks.iter().map(|&(host, card, times)| IssuedWork::task(host, card).repeated(times));
             each.fold(IssuedWork::NONE, IssuedWork::then).repeated(repeats).end_us()
         };
-        // Integers make the results exact. The host is ahead, behind, or partly both.
+        // Integers make the results exact.
         let all: [&[(f64, f64, usize)]; 6] = [
             &[],
             &[(3.0, 5.0, 4)],

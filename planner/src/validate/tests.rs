@@ -153,7 +153,6 @@ fn exchanges_that_the_host_lays_out_make_a_step_slower() {
         )
     };
     let of = |note: &str| inference(&text(note), &Stack::FITTED)[0].predicted.clone().unwrap();
-    // Two exchanges per layer and one for the embedding take `staged_us` each.
     let exchanges = 2.0 * 36.0 + 1.0;
     let staged_us = Profile::of(Soc::Ascend910B3).coefficients.exchange.staged_us;
     let slower_us = 1e3 * (of("aclgraph") - of("HCCL_OP_EXPANSION_MODE=AIV"));
@@ -191,8 +190,7 @@ fn a_profile_is_found_again_on_what_it_predicts() {
             .iter()
             .enumerate()
             .flat_map(|(index, sample)| {
-                // A quarter of the thousands of rows is enough. Few vector kernels were measured,
-                // so they are repeated.
+                // A quarter of the rows is enough. Vector kernels are few, so they are repeated.
                 let times = match sample.class {
                     Class::Products | Class::Attention => usize::from(index % 4 == 0),
                     Class::Vectors => 20,

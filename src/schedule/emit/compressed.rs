@@ -83,7 +83,6 @@ impl Emitter<'_> {
             return self.one_bit_by_kernel(id, axes, parts, dealt);
         }
         let share = dealt.share();
-        // This rank's contribution to each share.
         let mine = self.temporary(DType::F32, [cards, share].into());
         let all = flat(&mine, 0, elems);
         let tail = flat(&mine, elems, cards * share - elems);
@@ -319,7 +318,6 @@ impl Emitter<'_> {
     ) {
         let SumOperands { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
-        // Counts of each core, and their range.
         let rounds =
             [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
         self.launch(

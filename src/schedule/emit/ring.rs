@@ -109,7 +109,7 @@ impl Emitter<'_> {
                 let back = self.pair(&own.each[0]);
                 let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
                 self.shift(id, axes, ring.tokens.len(), ways);
-                // Added after the operators of the next round.
+                // The next round's operators run first.
                 if let Some(come) = coming.replace(back) {
                     self.add_pair(id, &come, [dk, dv]);
                 }

@@ -203,7 +203,6 @@ pub(in super::super) fn emit_stages(
     problems.into_result(())?;
     let mesh = &step.programs[0].placed.mesh;
     let inner = mesh.cards();
-    // Groups within the stages, then across stages.
     let mut all: Vec<Vec<usize>> = Vec::new();
     for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed).values().to_vec()) {
         for stage in 0..step.stages {

@@ -122,7 +122,6 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
         .filter_map(|(id, slot)| uses[id].map(|[first, last]| (first, last, id, slot.range())))
         .collect();
     arena.sort_by_key(|(first, _, id, _)| (*first, id.index()));
-    // Buffers that are live when the next buffer is first used.
     let mut live: Vec<(usize, BufferId, Range<u64>)> = Vec::new();
     for (first, last, id, range) in arena {
         live.retain(|(last, _, _)| *last >= first);

@@ -207,7 +207,7 @@ pub(super) fn connect(
     let begun = Instant::now();
     let deadline = begun + timeout;
     let mut told = Reminder::new(begun);
-    // An error only if the name cannot get its address later.
+    // The name may get its address later.
     if let Err(what) = check_name(place) {
         notice(&format!("rank {rank}: {what}; trying for {} s", timeout.as_secs()));
     }

@@ -136,7 +136,6 @@ impl Store {
             .map_err(|error| broken(&format!("cannot start a thread ({error})")))?;
         let writer = Arc::new(Mutex::new((socket, Rounds::default())));
         let (watched, watching, speaking) = (peers[0].clone(), Arc::clone(&shared), Arc::clone(&writer));
-        // Rank 0 need not watch itself.
         let pulse = (rank != 0).then(|| {
             let body = move || watching.pulse(&speaking, &watched, &host_id);
             std::thread::Builder::new().name("store pulse".to_owned()).spawn(body)
@@ -195,7 +194,7 @@ impl Store {
         }
         let message = Message::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the store is gone, all other ranks know the failure.
+        // All other ranks know the failure if the store is gone.
         let _told = writer.0.send(&message);
     }
 
@@ -233,8 +232,7 @@ impl Drop for Store {
         self.shared.lock().closing = true;
         if self.server.take().is_none() {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            // If the store is gone, there is no one to tell. The store of rank 0 announces that
-            // rank 0 leaves.
+            // Rank 0's store itself announces that rank 0 leaves.
             let _told = writer.0.send(&Message::Left { rank: self.rank });
             writer.0.close();
         }

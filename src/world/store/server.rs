@@ -54,7 +54,6 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // The file may already be gone.
             let _gone = std::fs::remove_file(path);
         }
     }
@@ -309,7 +308,7 @@ impl ServerShared {
             "a process speaks version {found} of this protocol and rank 0 version {VERSION}: install the same ascend-tp on all \
              hosts"
         );
-        // It may be gone again.
+        // The process may be gone.
         let _told = socket.send(&Message::Refused(text.clone()));
         let mut state = self.lock();
         if state.phase == ServerPhase::Gathering {
@@ -329,7 +328,6 @@ impl ServerShared {
         };
         let mut writer = writer;
         if let Some(text) = late {
-            // It may be gone.
             let _told = writer.send(&Message::Refused(text));
             return false;
         }
@@ -345,7 +343,7 @@ impl ServerShared {
         };
         let rank = peer.rank;
         if let Some(problem) = problem {
-            // It may be gone; the rendezvous fails for all.
+            // The process may be gone; the rendezvous fails for all.
             let _told = writer.send(&Message::Refused(problem.clone()));
             state.refuse(&problem);
         } else {
@@ -399,7 +397,7 @@ impl ServerShared {
                     _ => format!("the connection to it broke: {error}"),
                 };
                 if state.left.contains(&rank) {
-                    // Already given up.
+                    // The process was given up before.
                     return;
                 }
                 state.left.push(rank);
@@ -447,7 +445,7 @@ impl ServerState {
     fn tell_others(&mut self, but: usize, message: &Message) {
         for (rank, (_, socket)) in self.here.iter_mut().rev() {
             if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
-                // Its reader notices.
+                // The connection's reader notices.
                 socket.close();
             }
         }

@@ -217,7 +217,6 @@ fn a_connection_that_breaks_is_its_process_failure() {
 #[test]
 fn whoever_leaves_in_order_is_no_failure() {
     let mut stores = met("leave", 3);
-    // Rank 0 leaves first, with the store.
     drop(stores.remove(0));
     let error = stores[0].exchange(ExchangeSequence::Main, "more", Vec::new()).unwrap_err();
     assert!(error.text.contains("it has ended") || error.text.contains("without a message"), "{error}");

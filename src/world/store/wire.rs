@@ -249,7 +249,6 @@ impl Socket {
     }
 
     pub(super) fn close(&self) {
-        // It may be closed.
         let _closed = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
