@@ -9,10 +9,10 @@
 //!
 //! | algorithm | cost |
 //! |---|---|
-//! | [`Algorithm::Direct`] | a fixed time, a time per further card, and in each half of the exchange the time to publish the part plus the time of the busiest level |
-//! | [`Algorithm::Staged`] | a setup time, plus the time of the busiest level, which is longer where values are added |
+//! | [`Algorithm::Direct`] | a fixed time, a time per further card, and in each half the time to publish the part and of the busiest level |
+//! | [`Algorithm::Staged`] | a setup time, plus the busiest level, longer where values are added |
 //! | [`Algorithm::Copy`] | one card to another: a fixed time, plus the bytes over one link |
-//! | [`Algorithm::Scatter`] | distinct parts for each card, or one card to one other: a fixed time, a time per doubling of the group, plus the time of the busiest level |
+//! | [`Algorithm::Scatter`] | distinct parts: a fixed time, a time per doubling of the group, plus the busiest level |
 //!
 //! Levels work in parallel. Parts that every card receives cross a level once per unit and are
 //! forwarded inside the unit. Distinct parts cross a level once per card.

@@ -2,10 +2,10 @@
 //!
 //! | kernel | cost in addition to a fixed time |
 //! |---|---|
-//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive first. Cube: waves of tiles over the cores, each the longer of multiplying and of loading from the cache. The fastest tile shape counts |
-//! | grouped products | the longer of the two: the weight of one group is loaded while another is multiplied. Rows are assigned to groups randomly, so the last tile of a group is half full on average. Few cores share the weights, so weights have a separate load rate |
+//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive first. waves of tiles over the cores, each the longer of multiplying and of loading from the cache. The fastest tile shape counts |
+//! | grouped products | the longer of the two: the weight of one group is loaded while another is multiplied. Groups are random, so the last tile of a group is half full on average. Few cores share the weights, so they have a separate load rate |
 //! | attention | a time per wave of tasks, and the longest of cube, softmax, and reading keys and values |
-//! | vector | a time per started core, and the longer of its busiest core and memory. Rows are distributed whole; each row has a fixed time in addition to its operations |
+//! | vector | a time per started core, and the longer of its busiest core and memory. Each row has a fixed time in addition to its operations |
 //!
 //! Weights, caches and tables are read from HBM. Activations, up to half the second-level cache,
 //! are read from the cache.

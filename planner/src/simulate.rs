@@ -4,8 +4,8 @@
 //!   stream entry starts after the previous entry, its launch and its awaited events. A collective
 //!   starts when its last rank arrives.
 //! - Invariants: deterministic; steps of one stream never overlap.
-//! - Not here: the preparation in a first run, and varying contention. Groups that share a bus are
-//!   assumed to run together.
+//! - Not here: first-run preparation, and contention, except that groups that share a bus run
+//!   together.
 
 use ascend_tp_machine::collective::slow_downs;
 use ascend_tp_machine::operator::Bound;

@@ -54,8 +54,8 @@ pub struct RankParts<'a> {
 /// One rank's end of a communicator.
 ///
 /// All ranks must call the same methods in the same order, with equal lengths, types and
-/// reductions. Methods enqueue and return. Slices hold dense elements of `dtype` and must not
-/// overlap within a call, but [`Self::enqueue_all_reduce`] can run in place.
+/// reductions. Slices hold dense elements of `dtype` and must not overlap within a call, but
+/// [`Self::enqueue_all_reduce`] can run in place.
 ///
 /// Threads cannot share a communicator, so the order of calls is the program's.
 pub struct Communicator {

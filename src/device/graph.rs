@@ -1,8 +1,8 @@
 //! Graphs: work that is captured once and replayed as a whole. A capture includes the streams that
-//! join by waiting for an event recorded in between.
+//! join by waiting for an event recorded in between, and that must lead back before the end.
 //!
 //! Invariants: work does not run while it is captured. Replays use the captured addresses with the
-//! current contents. Streams that joined must lead back before the end.
+//! current contents.
 
 use std::sync::Arc;
 
@@ -110,8 +110,8 @@ impl Graph {
     /// point use them.
     ///
     /// # Errors
-    /// The errors of `enqueue`; the stream belongs to another card or is capturing, the group does
-    /// not exist, or the operators differ.
+    /// The errors of `enqueue`; another card's or a capturing stream, no such group, or other
+    /// operators.
     pub fn exchange(
         &self,
         group: usize,

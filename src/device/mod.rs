@@ -27,7 +27,8 @@
 //! * Functions also return the errors of their library calls; `# Errors` sections list the other
 //!   causes.
 //!
-//! C names appear outside this module only in the text of an [`Error`].
+//! Sizes are checked only where C functions do not. C names appear elsewhere only in the text of an
+//! [`Error`].
 #![expect(unsafe_code, reason = "the safe layer is where C functions are called")]
 
 mod buffer;

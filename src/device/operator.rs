@@ -29,8 +29,8 @@ impl From<&Tensor> for Argument<Tensor> {
 /// `self`, `other`, `alpha`, `out`.
 ///
 /// # Errors
-/// The operator is unknown or missing in the library, the arguments do not match its prototype, the
-/// operands belong to different cards, or the library refuses types, shapes or strides.
+/// The operator is unknown or missing, the arguments do not match its prototype, the operands
+/// belong to different cards, or the library refuses types, shapes or strides.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
         return Err(Diagnostic::new(name, "not an operator of this project")

@@ -219,14 +219,13 @@ fn shared_weights(
 
 impl Engine {
     /// Starts one thread per local rank and prepares all plans. `programs` contains the plans of
-    /// all ranks for each program. The programs share weights and states. All processes of the
-    /// world must call this function with the same plans.
+    /// all ranks for each program. Programs share weights and states. All processes of the world
+    /// must call this function with the same plans.
     ///
     /// # Errors
-    /// Before any device is opened, all problems of: too few devices, weights and states that
-    /// differ or are placed differently, missing operators, unsupported capture, too little memory.
-    ///
-    /// Afterwards: an error of a device, different plans in another process, or its failure.
+    /// Before any device is opened, all of: too few devices, differently placed weights or states,
+    /// missing operators, unsupported capture, too little memory. Afterwards: an error of a device
+    /// or of another process.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
@@ -321,8 +320,7 @@ impl Engine {
     ///
     /// # Errors
     /// - The plans place weights or states differently, need unsupported launches, more memory or
-    ///   other groups.
-    /// - Another process has other plans.
+    ///   other groups, or differ between processes.
     /// - A rank failed, which stops the engine.
     pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;

@@ -1,14 +1,11 @@
 //! Runs plans: each rank is one thread with one device.
 //!
-//! An [`Engine`] loads weights and runs plans on all local ranks, from named input tensors to named
-//! output tensors.
-//!
 //! Invariants:
-//! - The engine prepares operators, workspaces and memory once, at the start. A run only enqueues
-//!   work. Only attention is prepared again once per [`KEY_BLOCK`] decoded tokens.
+//! - An [`Engine`] prepares operators, workspaces and memory once, at the start; a run only
+//!   enqueues work. Only attention is prepared again once per [`KEY_BLOCK`] decoded tokens.
 //! - No work is pending after [`Engine::run`] returns.
-//! - If a rank fails, all ranks end. The error names the first failed rank, its device and the op.
-//!   Processes notify each other of failures and detect lost processes.
+//! - If a rank fails, all ranks end, in all processes. The error names the first failed rank, its
+//!   device and the op.
 
 mod card;
 mod checks;

@@ -1,11 +1,10 @@
 //! Measures the work of streams with device events.
 //!
-//! Each [`Span`] is between two timed events. Another event at the start of the run relates device
-//! time to the host clock.
+//! Each [`Span`] is between two timed events. An event at the start of the run relates device time
+//! to the host clock.
 //!
-//! Limits: if the device waits for the host, the time to issue a call is part of the span; device
-//! profilers are more exact. The clocks of several devices agree to some tens of microseconds,
-//! through their hosts.
+//! Limits: if the device waits for the host, the time to issue a call is part of the span. The
+//! clocks of several devices agree to some tens of microseconds, through their hosts.
 //!
 //! Invariant: events are created once and reused. An untimed run records none.
 

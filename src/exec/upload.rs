@@ -1,8 +1,8 @@
 //! Uploads bytes to devices through page-locked memory.
 //!
-//! Each value belongs to one thread. It has one stream per rank and two page-locked buffers in
-//! total: one is filled while the other is copied. Small buffers lock little memory and stay in the
-//! core's cache on emulated devices.
+//! Each value belongs to one thread. It has one stream per rank and two page-locked buffers: one is
+//! filled while the other is copied. Small buffers lock little memory and stay in the core's cache
+//! on emulated devices.
 //!
 //! Invariants: calls wait only for the older buffer. A dropped upload is complete.
 

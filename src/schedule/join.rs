@@ -1,10 +1,10 @@
 //! Finds the ops of a lowered program that can share a launch, and the params and states that must
-//! be contiguous for it: the products of one activation, a sum with its norm, the rotary embeddings
-//! of queries and keys, and the two cache writes of a layer.
+//! be contiguous for it: products of one activation, a sum with its norm, rotary embeddings of
+//! queries and keys, and the two cache writes of a layer.
 //!
 //! Invariant: the result depends on the program alone, not on rank, batch or length, so all
-//! programs of a model lay out weights and caches alike. `emit::joined` decides whether a rank's
-//! shards can be launched as one.
+//! programs of a model lay out weights and caches alike. `emit::joined` makes the final decision
+//! per rank.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;

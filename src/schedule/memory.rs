@@ -35,8 +35,8 @@ pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
 ///
 /// An arena buffer lives from the first to the last step that touches or reserves it. Buffers are
 /// placed in the order of their first step, each at the lowest offset that is free for its whole
-/// life. Reserved lifetimes can cross; then large buffers are also tried first, and the smaller
-/// arena is kept.
+/// life. If reserved lifetimes cross, large buffers are also tried first, and the smaller arena is
+/// kept.
 pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     let lives = lifetimes(plan);
     #[cfg(test)]

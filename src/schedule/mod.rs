@@ -3,14 +3,14 @@
 //! The passes run in this order:
 //!
 //! - `emit` writes the steps of each rank.
-//! - `with_exchange` fuses a product with the exchange next to it into one call.
+//! - `with_exchange` fuses a product with the exchange next to it.
 //! - `overlap` reorders training steps so that operators run during exchanges.
 //! - `memory` assigns fixed offsets in one arena.
 //! - `order` inserts the events between streams.
 //! - [`verify`] checks the result.
 //!
-//! Invariants: all ranks have the same collectives in the same order. Two buffers that are live at
-//! the same time do not overlap. Events order the accesses of different streams to the same bytes.
+//! Invariants: all ranks have the same collectives in the same order. Buffers that are live at the
+//! same time do not overlap. Events order the accesses of different streams to the same bytes.
 //! Plans hold no pointers.
 
 mod emit;

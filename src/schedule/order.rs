@@ -1,12 +1,11 @@
 //! Inserts the events between streams.
 //!
 //! A step waits for an event if another stream touched the same bytes before. A fused product and
-//! exchange uses the cores of the device, so operators of other streams must run entirely before or
+//! exchange uses the cores of the device, so operators of other streams run entirely before or
 //! after it.
 //!
 //! Streams are FIFO: one wait orders a step after all earlier steps of the other stream, and after
-//! everything that stream had waited for. The pass adds no event that already follows, so the
-//! result is the transitive reduction.
+//! everything that stream had waited for. No event is added that already follows.
 
 use std::ops::Range;
 

@@ -2,14 +2,14 @@
 //! exchanges.
 //!
 //! The pass simulates the streams with the times of the cost model. While the links are idle, it
-//! prefers operators that prepare an exchange. Operators that would wait are postponed. An exchange
+//! prefers operators that prepare an exchange, and postpones operators that would wait. An exchange
 //! keeps its buffers for its predicted run time, so that it does not wait for the bytes of
-//! concurrent operators. Pipeline stages are ordered together, each with its own clock.
+//! concurrent operators. Pipeline stages are ordered together.
 //!
 //! Invariants:
 //!
 //! - Conflicting steps of a rank keep their order, so results are bitwise the same.
-//! - All ranks of a stage have the same order of steps, and all stages the same order of transfers.
+//! - All ranks of a stage have one order of steps, all stages one order of transfers.
 //! - The times of a stage's first rank determine the order; its arena grows by a bounded number of
 //!   bytes.
 

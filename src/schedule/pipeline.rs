@@ -1,12 +1,12 @@
 //! Pipeline schedules: the tasks of each stage, their times for given durations
 //! ([`Pipeline::walk`]), and the [`StageEntry`]s in enqueue order ([`Pipeline::entries`]).
 //!
-//! Of stages times chunks model parts, part `i` belongs to stage `i % stages`; in ZB-V the second
-//! chunk runs backwards ([`Pipeline::stage`]).
+//! Model part `i` belongs to stage `i % stages`; in ZB-V the second chunk runs backwards
+//! ([`Pipeline::stage`]).
 //!
 //! Invariant: no deadlock, although a transfer waits for both ends and a stage does one exchange at
 //! a time. Each stage sorts tasks and transfers by their end times in the walk, so all stages
-//! follow one order with dependencies first, for any predicted times.
+//! follow one order with dependencies first.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,8 +3,8 @@
 //!
 //! A sum is fused with the product that computes its input, a gather with the first product that
 //! reads its result. The operator must support the pair (ops-transformer, `mc2/*/docs`), and the
-//! predicted overlap must outweigh the cost: rows in two parts read the weights and pay the link
-//! latency twice. Decode steps and short prompts are thus not fused.
+//! predicted overlap must outweigh the cost: two parts read the weights and pay the link latency
+//! twice.
 //!
 //! Invariants: results and summation order equal the separate calls. No step moves across a
 //! conflicting step or an exchange across another. All ranks of a group fuse the same exchanges.

@@ -2,8 +2,7 @@
 //!
 //! Invariants: contradictions are errors, never guesses. Without variables, the world is this
 //! process. Rank 0 serves a store on `MASTER_ADDR:MASTER_PORT`, or on one host on a Unix socket in
-//! a private folder. Every process, including rank 0, has one connection to the store. If a process
-//! dies, is stopped or is unreachable, all others fail.
+//! a private folder. If a process dies, is stopped or is unreachable, all others fail.
 //!
 //! Not here: moving tensors (HCCL), starting processes (launchers), restarts.
 

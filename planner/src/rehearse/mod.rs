@@ -3,9 +3,8 @@
 //! The executor runs the compiled plans on emulated cards, which keep a virtual clock and compute
 //! no numbers. [`train`] rehearses a training step.
 //!
-//! - Invariants: times come from the emulator's clock, bytes from its accounts. The same setting
-//!   gives the same report, byte for byte. A setting that does not fit is refused before it runs;
-//!   the error lists settings that fit.
+//! Invariants: times come from the emulator's clock, bytes from its accounts. The same setting
+//! gives the same report, byte for byte. A setting that does not fit is refused before it runs.
 
 mod error;
 pub mod html;

@@ -1,10 +1,10 @@
 //! Finds the best way to serve a model on a set of cards.
 //!
-//! - Output: every [`ServingSplit`] with its memory and time, best first. Splits that cannot run
-//!   come last, with the constraint.
-//! - Method: each candidate is compiled with some of its layers and simulated.
-//! - Not here: pipeline stages, and continuous batching. All prompts arrive together and all
-//!   sequences end together.
+//! Returns every [`ServingSplit`], best first; splits that cannot run come last, with the
+//! constraint. Each candidate is compiled with some of its layers and simulated.
+//!
+//! Not here: pipeline stages, and continuous batching. All prompts arrive together and all
+//! sequences end together.
 
 mod reason;
 

@@ -2,12 +2,12 @@
 //! sequence.
 //!
 //! In round `i`, a rank receives the keys and values of the rank `i` places before it, while it
-//! computes with those of the previous round. The softmax statistics of each row combine the
-//! rounds. In the backward pass, gradients of received keys and values return to their owner.
+//! computes with those of the previous round. Softmax statistics combine the rounds. In the
+//! backward pass, gradients of received keys and values return to their owner.
 //!
-//! Invariants: a rank holds its own keys and values, and those of at most two other ranks. All
-//! ranks have the same rounds in the same order. In round 0, every query attends to at least one
-//! own token, so the statistics are defined.
+//! Invariants: a rank holds the keys and values of itself and at most two other ranks. All ranks
+//! have the same rounds in the same order. In round 0, every query attends to at least one own
+//! token, so the statistics are defined.
 
 use std::ops::Range;
 

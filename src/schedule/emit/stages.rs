@@ -3,9 +3,9 @@
 //! All stages have the same mesh, and a rank exchanges values with the ranks at its position in
 //! other stages.
 //!
-//! Invariants: a value is sent to a stage at most once. Values that depend only on inputs or
-//! weights are computed where they are read. Ops after the micro-batches run in program order on
-//! all stages, so their transfers have one order.
+//! Invariants: a value is sent to a stage at most once, unless it depends only on inputs or
+//! weights: such values are computed where they are read. Ops after the micro-batches run in
+//! program order on all stages, so their transfers have one order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -170,8 +170,8 @@ impl StagedStep<'_> {
 /// Emits the plans of all ranks, by stage, without offsets and events. `takes` and `transfer_us`
 /// predict the times that order the transfers.
 ///
-/// Refuses ops without a place in the schedule, weights that several stages read, values that go to
-/// a stage other than the next, and outputs that cannot be summed.
+/// Refuses ops without a place, weights that several stages read, values for a stage other than the
+/// next, and outputs that cannot be summed.
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
     takes: &dyn Fn(usize, Pass) -> f64,

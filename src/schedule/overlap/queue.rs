@@ -1,10 +1,8 @@
 //! Chooses the unit that runs next, on one stage or on all stages of a pipeline.
 //!
 //! The stage with the earliest next unit advances, so the arrival of data from other stages is
-//! known.
-//!
-//! Invariant: a transfer runs as soon as all its stages have reached it, so all stages share one
-//! order of transfers, which guarantees progress.
+//! known. A transfer runs as soon as all its stages have reached it, so all stages share one order
+//! of transfers, which guarantees progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
