@@ -45,12 +45,12 @@ pub enum Exchange {
     SendRecv,
     /// Every card sends all its data to a different card.
     Shift,
-    /// Synchronization without data.
+    /// Synchronization of the cards without data.
     Barrier,
 }
 
 impl Exchange {
-    /// In enum order.
+    /// Lists every exchange, in the order of the enum.
     pub const ALL: [Self; 10] = [
         Self::AllReduce,
         Self::AllGather,
@@ -137,9 +137,9 @@ pub struct CollectiveCost {
     pub latency_us: f64,
     /// Dependent on the bytes.
     pub transfer_us: f64,
-    /// Chosen algorithm.
+    /// Algorithm of the exchange.
     pub algorithm: Algorithm,
-    /// Limiting topology level.
+    /// Topology level that limits the duration.
     pub level: usize,
     /// Busy time of a card's links, by level.
     pub busy_us: Vec<f64>,
@@ -266,23 +266,23 @@ impl CollectiveCost {
 pub enum Link {
     /// Between two cards of a full mesh.
     Between {
-        /// Topology level.
+        /// Topology level of the link.
         level: usize,
-        /// Sending card.
+        /// Number of the sending card.
         from: usize,
-        /// Receiving card.
+        /// Number of the receiving card.
         to: usize,
     },
     /// A card's switch port.
     Port {
-        /// Topology level.
+        /// Topology level of the port.
         level: usize,
-        /// Sending card.
+        /// Number of the sending card.
         card: usize,
     },
     /// A bus shared by a unit.
     Bus {
-        /// Topology level.
+        /// Topology level of the bus.
         level: usize,
         /// Unit on that level.
         unit: usize,
@@ -292,7 +292,7 @@ pub enum Link {
 /// Load during an exchange.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLoad {
-    /// Loaded link.
+    /// The link that carries the load.
     pub link: Link,
     /// Busy fraction of the exchange's duration.
     pub busy: f64,

@@ -8,11 +8,11 @@
 pub struct FitParameter {
     /// Name in the coefficient table.
     pub name: &'static str,
-    /// Start value.
+    /// Start value of the search.
     pub start: f64,
     /// Smallest plausible value; positive.
     pub low: f64,
-    /// Largest plausible value.
+    /// Largest plausible value of the parameter.
     pub high: f64,
 }
 
@@ -21,7 +21,7 @@ pub struct FitParameter {
 pub struct Fit {
     /// One value per parameter.
     pub values: Vec<f64>,
-    /// Mean loss.
+    /// Mean loss of the points.
     pub loss: f64,
 }
 

@@ -5,21 +5,21 @@ use crate::profile::Profile;
 /// Calls of one kind cost the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HostCall {
-    /// Operator, first phase.
+    /// First phase of an operator.
     Plan,
     /// Operator's second phase, or a kernel launch.
     Launch,
-    /// Enqueued collective.
+    /// An HCCL call that enqueues a collective.
     Collective,
     /// Event record or wait.
     Event,
-    /// Blocking copy.
+    /// A copy that blocks the thread.
     Copy,
-    /// Graph replay.
+    /// The replay of a captured graph.
     Replay,
     /// Profiler calls, without cost.
     Free,
-    /// Any other call.
+    /// A call of any other kind.
     Other,
 }
 

@@ -1,23 +1,23 @@
 //! Operator calls as any caller of the C ABI can describe them.
 
-/// Element type.
+/// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Element {
     /// 64-bit float, or two 32-bit floats.
     F64,
-    /// 32-bit float.
+    /// 32-bit float: 8 bits exponent, 23 bits fraction.
     F32,
     /// 16-bit float: 5 bits exponent, 10 bits fraction.
     F16,
     /// 16-bit float with the exponent of a 32-bit float.
     Bf16,
-    /// 64-bit integer.
+    /// 64-bit integer, signed or unsigned.
     I64,
-    /// 32-bit integer.
+    /// 32-bit integer, signed or unsigned.
     I32,
-    /// 16-bit integer.
+    /// 16-bit integer, signed or unsigned.
     I16,
     /// 8-bit integer or boolean.
     I8,
@@ -42,25 +42,25 @@ impl Element {
 /// Access to a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Only read.
+    /// The operator only reads the tensor.
     Read,
-    /// Only written.
+    /// The operator only writes the tensor.
     Write,
-    /// Updated in place.
+    /// The operator reads and writes the tensor in place.
     Update,
 }
 
 /// One tensor of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchOperand {
-    /// Element type.
+    /// Type of the elements.
     pub element: Element,
-    /// Outermost first.
+    /// Sizes of the dims, outermost first.
     pub dims: Vec<usize>,
     /// Distinct accessed elements: fewer than the product of `dims` if a stride is 0 or the call
     /// reads only a part.
     pub distinct: usize,
-    /// Memory layout.
+    /// Memory layout of the elements.
     pub layout: OperandLayout,
     /// Access to the tensor.
     pub access: Access,
@@ -85,7 +85,7 @@ impl LaunchOperand {
         Self { element, distinct: dims.iter().product(), dims, layout: OperandLayout::Dense, access }
     }
 
-    /// Counts the elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.dims.iter().product()
@@ -104,7 +104,7 @@ impl LaunchOperand {
     }
 }
 
-/// One operator call.
+/// One call of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Launch {
     /// C function without `GetWorkspaceSize`, such as `aclnnMatmul`.

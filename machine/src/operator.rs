@@ -16,16 +16,16 @@ use crate::launch::Element;
 use crate::profile::Profile;
 use crate::work::{Gemm, Work, WorkKind};
 
-/// Limiting resource.
+/// The resource that limits an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bound {
-    /// Cube units.
+    /// Rate of the cube units.
     Cube,
-    /// Vector units.
+    /// Rate of the vector units.
     Vector,
     /// HBM or cache bandwidth.
     Memory,
-    /// Minimum kernel time.
+    /// Minimum time of a kernel.
     Launch,
 }
 
@@ -47,24 +47,24 @@ impl Bound {
 pub enum ComputeUnit {
     /// Cube units, with feeding vector units.
     Cube,
-    /// Vector units alone.
+    /// Vector units without the cube units.
     Vector,
-    /// Transfer between cards.
+    /// Data transfer between cards.
     Communication,
 }
 
 /// Cost on the card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OperatorCost {
-    /// Start to end.
+    /// Time from start to end on the card.
     pub duration_us: f64,
-    /// Cube units alone.
+    /// Time of the cube units alone.
     pub cube_us: f64,
-    /// Vector units alone.
+    /// Time of the vector units alone.
     pub vector_us: f64,
-    /// Memory alone.
+    /// Time of the memory alone.
     pub memory_us: f64,
-    /// Occupied units.
+    /// Units that the call occupies.
     pub engine: ComputeUnit,
     /// Resource with the longest time.
     pub bound: Bound,
@@ -76,7 +76,7 @@ const SIDES: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 /// 32-bit sums in an L0C of 128 KiB (Ascend C `MatmulApi` tilings).
 const TILE: f64 = 32_768.0;
 
-/// Smallest cube block.
+/// Rows and columns of the smallest block that the cube multiplies.
 const BLOCK: f64 = 16.0;
 
 /// Multiply-adds per cycle at 16 bits.

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Prints as `place: what: expected …, found …`.
+/// One error. Prints as `place: what: expected …, found …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// A file and a field, or a line.
     pub place: String,
-    /// Error description.
+    /// Description of the error.
     pub what: String,
-    /// Expected value.
+    /// The value that was expected.
     pub expected: String,
-    /// Found value.
+    /// The value that was found.
     pub found: String,
 }
 

@@ -49,7 +49,7 @@ pub struct Coefficients {
     pub core_us: f64,
     /// Vector core time per row, besides operations.
     pub row_us: f64,
-    /// Coefficients of exchanges.
+    /// Coefficients of exchanges between cards.
     pub exchange: ExchangeCoefficients,
     /// Host times of calls.
     pub host: HostProfile,
@@ -88,9 +88,9 @@ pub struct Meaning {
     pub unit: &'static str,
     /// Expected before measurements: from the vendor's models, or the middle of the range.
     pub usual: f64,
-    /// Smallest plausible value.
+    /// Smallest plausible value of the coefficient.
     pub low: f64,
-    /// Largest plausible value.
+    /// Largest plausible value of the coefficient.
     pub high: f64,
     /// Measurement that determines the coefficient.
     pub kind: &'static str,
@@ -149,19 +149,19 @@ pub struct HostProfile {
     pub plan_us: f64,
     /// Operator's second phase: the kernel launch.
     pub launch_us: f64,
-    /// Enqueued collective.
+    /// Enqueue of a collective call.
     pub collective_us: f64,
     /// Event record or wait.
     pub event_us: f64,
     /// Copy, without the transfer time.
     pub copy_us: f64,
-    /// Copy rate.
+    /// Copy rate in bytes per microsecond.
     pub copy_bytes_per_us: f64,
-    /// Graph replay.
+    /// Replay of a captured graph.
     pub replay_us: f64,
     /// Start of the next graph node.
     pub replay_node_us: f64,
-    /// Any other call.
+    /// Any other call of the ABI.
     pub call_us: f64,
     /// Until a waiting thread notices that the card is done.
     pub wake_us: f64,
@@ -170,13 +170,13 @@ pub struct HostProfile {
 /// A chip with its coefficients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Described chip.
+    /// The chip that the profile describes.
     pub soc: Soc,
     /// Memory of one card; may differ from the chip's usual size.
     pub hbm_installed_bytes: u64,
     /// Source of the coefficients.
     pub origin: String,
-    /// Fitted coefficients.
+    /// Fitted coefficients of the chip.
     pub coefficients: Coefficients,
 }
 
@@ -186,7 +186,7 @@ struct ProfileText {
     chip: String,
     hbm_gib: Option<u64>,
     origin: String,
-    /// Overrides of [`SHARED`].
+    /// Coefficients that differ from [`SHARED`].
     #[serde(default)]
     coefficients: toml::Table,
 }

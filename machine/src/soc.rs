@@ -20,7 +20,7 @@ const CUBE_MACS: f64 = 4096.0;
 /// weights of products by a fifth on the slowest die.
 const HBM_BYTES_PER_US: f64 = 1_759_218.6;
 
-/// Source: `l2_rate`.
+/// Cache bandwidth per core in bytes per cycle (`l2_rate`).
 const L2_BYTES_PER_CYCLE_AND_CORE: f64 = 110.0;
 
 /// Chip of a card, or one die of a 910C. The names match `aclrtGetSocName`.
@@ -97,7 +97,7 @@ const ROWS: [SocRow; 8] = [
 ];
 
 impl Soc {
-    /// In enum order.
+    /// Lists every chip, in the order of the enum.
     pub const ALL: [Self; 8] = [
         Self::Ascend910B1,
         Self::Ascend910B2,

@@ -61,7 +61,7 @@ const fn usual_direct_bytes() -> f64 {
 pub struct Topology {
     /// Name in tables and options.
     pub name: String,
-    /// Innermost first.
+    /// Levels of links, innermost first.
     pub levels: Vec<Level>,
 }
 
@@ -75,7 +75,7 @@ const PRESETS: [(&str, &str); 4] = [
 ];
 
 impl Topology {
-    /// Built-in topologies.
+    /// Names of the built-in topologies.
     pub const PRESETS: [&str; 4] = {
         let mut names = [""; PRESETS.len()];
         let mut index = 0;
@@ -171,7 +171,7 @@ impl Topology {
         Self::atlas_a2(cards.div_ceil(SERVER).max(1))
     }
 
-    /// Counts the cards.
+    /// Returns the number of cards in the topology.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.levels.last().map_or(0, |level| level.cards)

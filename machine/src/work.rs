@@ -9,11 +9,11 @@ use crate::launch::{Access, Element, Launch, LaunchOperand, OperandLayout};
 pub struct Gemm {
     /// Products of this size.
     pub batch: f64,
-    /// Result rows.
+    /// Rows of the result.
     pub m: f64,
-    /// Result columns.
+    /// Columns of the result.
     pub n: f64,
-    /// Summands per element.
+    /// Number of summands per element of the result.
     pub k: f64,
 }
 
@@ -34,12 +34,12 @@ pub enum WorkKind {
     Grouped,
     /// Equally large groups of the contracted dim.
     GroupedSums,
-    /// Fused attention.
+    /// Fused attention over this many key heads.
     Attention {
         /// With several key heads, the rows of a head are not contiguous.
         key_heads: usize,
     },
-    /// Vector core passes.
+    /// Passes of the vector cores.
     Vector,
 }
 
@@ -53,13 +53,13 @@ pub struct Work {
     pub products: Vec<Gemm>,
     /// Element type of the products.
     pub element: Element,
-    /// On 32-bit lanes.
+    /// Operations of the vector units, on 32-bit lanes.
     pub vector_operations: f64,
     /// Distinct bytes from memory.
     pub read_bytes: f64,
-    /// Bytes to memory.
+    /// Bytes written to memory.
     pub written_bytes: f64,
-    /// Kernel kind.
+    /// Kind of kernel that does the work.
     pub kind: WorkKind,
     /// Right side's element size, which may be smaller than the left's.
     pub weight_bytes: f64,
@@ -79,7 +79,7 @@ pub struct Work {
 enum Class {
     /// `[.., m, k] × [.., k, n]`, starting at this tensor.
     Product(usize),
-    /// `[rows, k] × [experts, k, n]`.
+    /// Rows distributed to experts: `[rows, k] × [experts, k, n]`.
     Grouped,
     /// `[k, m]` and `[k, n]`, added to `[groups, m, n]`.
     GroupedSums,
@@ -90,7 +90,7 @@ enum Class {
     Convolution,
     /// Two products, by input and by weight.
     ConvolutionGrad,
-    /// Operations per element.
+    /// Reads, computes this many operations per element, writes.
     Pass(f64),
     /// Like `Pass`, but each row of the last dim as a whole.
     Rows(f64),
@@ -213,7 +213,7 @@ const CLASSES: &[(&str, Class)] = &[
 /// Per score: scale, running maximum, difference, exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
 
-/// 8 KiB at 32 bits.
+/// Elements per piece of a tensor that is not processed by rows: 8 KiB at 32 bits.
 const PIECE: f64 = 2048.0;
 
 /// Cache fraction for weights, caches and tables, in addition to activations.

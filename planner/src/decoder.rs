@@ -25,25 +25,25 @@ impl FeedForward {
 /// Sizes of a dense decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoder {
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Residual stream width.
+    /// Width of the residual stream.
     pub hidden: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Key and value heads. More cards hold copies.
     pub kv_heads: usize,
-    /// Dims per head.
+    /// Number of dims per head.
     pub head_dim: usize,
     /// Width of the feed-forward layer.
     pub intermediate: usize,
-    /// Feed-forward structure.
+    /// Structure of the feed-forward layer.
     pub feed_forward: FeedForward,
     /// Norms per layer, without head norms.
     pub norms: usize,
     /// Normalises queries and keys before the rotation.
     pub has_head_norms: bool,
-    /// Vocabulary size.
+    /// Rows of the embedding.
     pub vocabulary: usize,
     /// The head uses the embedding's weight.
     pub tied_embeddings: bool,
@@ -121,7 +121,7 @@ impl Decoder {
         self.vocabulary * self.hidden
     }
 
-    /// Counts both tables.
+    /// Counts the parameters of embedding and head together.
     #[must_use]
     pub const fn table_parameters(&self) -> usize {
         let tables = if self.tied_embeddings { 1 } else { 2 };

@@ -17,7 +17,7 @@ pub const COMMUNICATOR_BYTES: Bytes = Bytes(2 * (200 << 20));
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
-    /// Model weights.
+    /// Weights of the model.
     Weights,
     /// Keys and values of past tokens.
     KvCache,
@@ -27,9 +27,9 @@ pub enum MemoryKind {
     Outputs,
     /// Values between two steps.
     Arena,
-    /// Operator workspaces.
+    /// Scratch memory of running operators.
     Workspace,
-    /// Communicator buffers.
+    /// Buffers of all communicators.
     HcclBuffers,
     /// Sizes rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
     Rounding,

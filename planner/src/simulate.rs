@@ -20,9 +20,9 @@ use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region
 /// Microseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedSpan {
-    /// Start time.
+    /// Start time in microseconds.
     pub start_us: f64,
-    /// End time.
+    /// End time in microseconds.
     pub end_us: f64,
 }
 
@@ -56,9 +56,9 @@ pub struct Breakdown {
     pub exposed_us: f64,
     /// The card waits for its host or other ranks.
     pub idle_us: f64,
-    /// Executed operators.
+    /// Number of executed operators.
     pub kernels: usize,
-    /// Executed collectives.
+    /// Number of executed collectives.
     pub collectives: usize,
 }
 
@@ -89,7 +89,7 @@ impl Breakdown {
 pub struct SimulatedRun {
     /// Run of each rank.
     pub ranks: Vec<SimulatedRank>,
-    /// Slowest rank's breakdown.
+    /// Breakdown of the slowest rank.
     pub breakdown: Breakdown,
 }
 

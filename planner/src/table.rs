@@ -21,7 +21,7 @@ const WORD: usize = 20;
 /// Width that a text column keeps before other columns are left out.
 const TEXT: usize = 16;
 
-/// Minimum column width.
+/// Width that no column goes below, in characters.
 const LEAST: usize = 3;
 
 const INDENT: u16 = 2;
@@ -57,7 +57,7 @@ impl Table {
         Self { optional: headings.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Adds a row.
+    /// Adds a row with a cell for each heading.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(row.len(), self.headings.len(), "{:?}", self.headings);
@@ -70,7 +70,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Returns Markdown.
+    /// Returns the table as Markdown, with lines as long as the rows need.
     #[must_use]
     pub fn markdown(&self) -> String {
         let columns: Vec<usize> = (0..self.headings.len()).collect();

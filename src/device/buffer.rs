@@ -77,13 +77,13 @@ impl Buffer {
         Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
-    /// Returns the card.
+    /// Returns the card of the memory.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
 
-    /// Returns the size.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.0.memory.len_bytes
@@ -181,13 +181,13 @@ pub struct BufferSlice {
 }
 
 impl BufferSlice {
-    /// Returns the card.
+    /// Returns the card of the memory.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.buffer.device()
     }
 
-    /// Returns the buffer.
+    /// Returns the buffer of the slice.
     #[must_use]
     pub const fn buffer(&self) -> &Buffer {
         &self.buffer
@@ -199,7 +199,7 @@ impl BufferSlice {
         self.start
     }
 
-    /// Returns the length.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.len_bytes

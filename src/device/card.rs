@@ -40,7 +40,7 @@ pub struct Device {
 pub struct Memory {
     /// Allocated by no process.
     pub free: Bytes,
-    /// Total memory.
+    /// Total memory of the card.
     pub total: Bytes,
 }
 
@@ -99,7 +99,7 @@ impl Device {
         self.ordinal
     }
 
-    /// Returns the library.
+    /// Returns the CANN instance of the card.
     #[must_use]
     pub const fn cann(&self) -> &Arc<Cann> {
         &self.cann

@@ -23,11 +23,11 @@ use crate::base::{Bytes, DType, Diagnostic};
 pub enum ReduceOp {
     /// Order chosen by HCCL.
     Sum,
-    /// Product over ranks.
+    /// Product over the ranks.
     Prod,
-    /// Maximum per element.
+    /// Maximum over the ranks, per element.
     Max,
-    /// Minimum per element.
+    /// Minimum over the ranks, per element.
     Min,
 }
 
@@ -63,7 +63,7 @@ pub struct Communicator {
     comm: Handle,
     rank: usize,
     world: usize,
-    /// Prevents `Sync`.
+    /// Prevents `Sync`, like a `Cell`.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
@@ -130,19 +130,19 @@ impl Communicator {
         Self { device: Arc::clone(device), comm, rank, world, _one_thread: std::marker::PhantomData }
     }
 
-    /// Returns the rank.
+    /// Returns the rank of this end.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Counts the ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub const fn world(&self) -> usize {
         self.world
     }
 
-    /// Returns the card.
+    /// Returns the card of this rank.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device

@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the kind.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -83,13 +83,13 @@ impl From<Diagnostic> for Error {
 /// An error code of a C function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// C function.
+    /// The C name of the function.
     pub function: &'static str,
-    /// Returned code.
+    /// The code that the function returned.
     pub code: i64,
     /// C name, if known.
     pub code_name: Option<&'static str>,
-    /// Library message.
+    /// The message of the library.
     pub message: Option<String>,
     /// Numbers of this layer.
     pub note: Option<String>,
@@ -103,7 +103,7 @@ pub struct CallError {
 const HCCL_CODES_END: i64 = 100_000;
 
 impl CallError {
-    /// Returns the kind.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.code {

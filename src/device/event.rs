@@ -42,7 +42,7 @@ impl Event {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Returns the card.
+    /// Returns the card of the event.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device

@@ -27,7 +27,7 @@ pub struct Kernel {
 /// Argument of a kernel launch.
 #[derive(Clone, Debug)]
 pub enum KernelArgument {
-    /// Device address.
+    /// The address of device memory.
     Memory(BufferSlice),
     /// Bytes of a value.
     Value(Vec<u8>),

@@ -28,7 +28,7 @@ pub fn object(name: &str) -> Option<&'static [u8]> {
 /// Source of a card's kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KernelSource {
-    /// No kernels.
+    /// The card uses no kernels.
     #[default]
     None,
     /// Compiled into this crate.

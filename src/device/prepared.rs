@@ -60,7 +60,7 @@ impl Prepared {
         self.operator.name
     }
 
-    /// Returns the card.
+    /// Returns the card of the operator.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device

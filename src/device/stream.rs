@@ -75,7 +75,7 @@ impl Stream {
         Ok(Self(queue))
     }
 
-    /// Returns the card.
+    /// Returns the card of the stream.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device

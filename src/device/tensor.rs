@@ -68,13 +68,13 @@ impl Tensor {
         })))
     }
 
-    /// Returns the card.
+    /// Returns the card of the tensor.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.0.slice.device()
     }
 
-    /// Returns the slice.
+    /// Returns the slice that contains the elements.
     #[must_use]
     pub fn slice(&self) -> &BufferSlice {
         &self.0.slice
@@ -86,7 +86,7 @@ impl Tensor {
         self.0.dtype
     }
 
-    /// Returns the dims.
+    /// Returns the size of each dim.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape

@@ -141,7 +141,7 @@ impl LaunchContext<'_> {
 /// Profiler marks on streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// No marks.
+    /// Streams carry no marks.
     #[default]
     None,
     /// Layer and name of each op (`aclprofMarkEx`), for profilers and emulator reports.

@@ -138,7 +138,7 @@ pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Ta
     }
 }
 
-/// AscendCL guide 8.5, capture.
+/// First CANN version that supports collectives in graphs (AscendCL guide 8.5, capture).
 const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
 
 /// A library without a version is assumed to support captured collectives.

@@ -34,7 +34,7 @@ use super::timing::Timed;
 /// A value observed during a run.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// Observed rank.
+    /// The rank that was observed.
     pub rank: usize,
     /// Tap index in the plan.
     pub tap: usize,
@@ -76,15 +76,15 @@ pub struct ProgramId(pub usize);
 pub struct EngineOptions {
     /// Processes of the world. If there are several, process `n` runs rank `n`.
     pub group: Arc<ProcessGroup>,
-    /// Profiler marks.
+    /// Profiler marks on the streams.
     pub marks: Marks,
-    /// Launch mode.
+    /// Launch mode of the steps.
     pub launching: Launching,
     /// Kernels that the plans were compiled for.
     pub kernels: KernelSource,
     /// Device of each rank, if this process runs all ranks. By default, rank `n` uses device `n`.
     pub cards: Vec<usize>,
-    /// Clock of [`Engine::run_times`].
+    /// Clock for the start and end of a run, see [`Engine::run_times`].
     pub clock: Option<Clock>,
     /// Set by any thread: loading stops and new runs are refused, but the current run completes.
     pub stop: Arc<AtomicBool>,

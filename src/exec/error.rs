@@ -10,13 +10,13 @@ use crate::world::PeerFailure;
 #[derive(Debug, thiserror::Error)]
 #[error("rank {rank} (card {card}){}: {source}", place.as_ref().map(|place| format!(", {place}")).unwrap_or_default())]
 pub struct RankError {
-    /// Failed rank.
+    /// The rank that failed.
     pub rank: usize,
-    /// Its device.
+    /// The device of the rank.
     pub card: usize,
     /// Op and layer, if known.
     pub place: Option<String>,
-    /// Original error.
+    /// The original error of the rank.
     pub source: Box<dyn std::error::Error + Send + Sync>,
     pub(super) at: Instant,
 }
@@ -63,7 +63,7 @@ pub enum Error {
     /// Found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// Outside any rank.
+    /// A device error outside any rank.
     #[error(transparent)]
     Device(#[from] device::Error),
     /// Failed ranks, first cause first.

@@ -13,7 +13,7 @@ pub const BLOCK: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// Input `[b,1,s,t]`.
+    /// Input `[b,1,s,t]` of the plan.
     mask: View,
     bytes: std::ops::Range<usize>,
     pub(super) steps: Vec<usize>,

@@ -128,7 +128,7 @@ impl<'a> Shards<'a> {
 }
 
 impl Part<'_> {
-    /// Returns the rank.
+    /// Returns the rank of this shard.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shard.plan.rank

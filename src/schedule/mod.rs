@@ -49,7 +49,7 @@ pub enum Exchanges {
 }
 
 impl Exchanges {
-    /// Fused aclnn operators.
+    /// Names of the aclnn operators that multiply and exchange.
     pub const OPERATORS: [&str; 3] =
         ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
 
@@ -60,12 +60,12 @@ impl Exchanges {
     }
 }
 
-/// Device features.
+/// Features of the devices that a program is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Kernels that replace aclnn calls, except on pipeline stages.
     pub kernels: Kernels,
-    /// Fused exchanges.
+    /// Fusion of products with exchanges.
     pub exchanges: Exchanges,
 }
 
@@ -79,7 +79,7 @@ impl Target {
         Self { kernels, exchanges: Exchanges::Apart }
     }
 
-    /// Removes fused exchanges.
+    /// Returns the same target without fused exchanges.
     #[must_use]
     pub const fn apart(self) -> Self {
         Self::with_kernels(self.kernels)
@@ -98,7 +98,7 @@ impl Target {
 /// together with its product.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Joining<'a> {
-    /// Separate launches.
+    /// Every op has its own launches.
     #[default]
     None,
     /// Joins that do not depend on where params and states are stored: a sum with its norm, and the
@@ -125,9 +125,9 @@ pub enum StepOrder {
 /// Scheduler options. The default keeps each op separate, in program order, for any device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling<'a> {
-    /// Shared launches.
+    /// Ops that share a launch.
     pub joining: Joining<'a>,
-    /// Step order.
+    /// Order of the steps.
     pub order: StepOrder,
     /// Device features.
     ///

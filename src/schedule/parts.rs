@@ -25,7 +25,7 @@ pub(super) const CHIP: Soc = Soc::Ascend910B3;
 /// last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Model parts.
+    /// Number of parts in the model.
     pub parts: usize,
     /// Part of each layer, ascending.
     pub of_layer: Vec<usize>,

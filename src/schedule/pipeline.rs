@@ -283,11 +283,11 @@ impl fmt::Display for Pipeline {
 /// A micro-batch's pass through a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pass {
-    /// Forward pass.
+    /// The forward pass of a part.
     Forward,
     /// Input and weight gradients together.
     Backward,
-    /// Input gradients alone.
+    /// Gradients of inputs only. The weight gradients follow later.
     InputGrad,
     /// Weight gradients alone, later.
     WeightGrad,
@@ -296,22 +296,22 @@ pub enum Pass {
 /// A stage's unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Pass to run.
+    /// The pass that is run.
     pub pass: Pass,
     /// Part within the stage.
     pub chunk: u32,
-    /// Micro-batch, from 0.
+    /// Index of the micro-batch, from 0.
     pub micro_batch: u32,
 }
 
 /// A task with times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedTask {
-    /// Task.
+    /// The task that is run.
     pub task: Task,
-    /// Start time.
+    /// Start time of the task.
     pub start: f64,
-    /// End time.
+    /// End time of the task.
     pub end: f64,
 }
 
@@ -321,20 +321,20 @@ type TransferKey = (f64, bool, usize);
 /// An enqueued entry. A transfer carries everything that the next part reads from a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageEntry {
-    /// An own task.
+    /// A task of this stage.
     Run(Task),
     /// Sends a task's result.
     Send {
         /// Task of the result.
         made_by: Task,
-        /// Receiving stage.
+        /// The stage that receives the result.
         to: usize,
     },
     /// Receives another stage's result.
     Receive {
         /// Task, with its own stage's chunk index.
         made_by: Task,
-        /// Sending stage.
+        /// The stage that sends the result.
         from: usize,
     },
 }

@@ -26,12 +26,12 @@ define_id!(
 /// own allocators use 512.
 pub const ALIGNMENT_BYTES: u64 = 512;
 
-/// Memory region.
+/// Memory region of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Region {
-    /// Weights, written once.
+    /// Weights, which are written once.
     Weights,
-    /// Persistent between runs.
+    /// States that persist between runs.
     States,
     /// Host writes before runs.
     Inputs,
@@ -61,11 +61,11 @@ impl Region {
 /// Location of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Memory region.
+    /// The memory region of the buffer.
     pub region: Region,
     /// First byte in the region.
     pub offset: Bytes,
-    /// Size in bytes.
+    /// Size of the buffer, in bytes.
     pub bytes: Bytes,
 }
 
@@ -80,9 +80,9 @@ impl Slot {
 /// Stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Operators.
+    /// Stream of the operators.
     Compute,
-    /// Collectives.
+    /// Stream of the collectives.
     Communication,
     /// Exchanges between pipeline stages, which must not block the collectives of a stage.
     Transfers,
@@ -106,11 +106,11 @@ impl StreamKind {
 /// A param, state, input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Program name.
+    /// Name in the program.
     pub name: String,
-    /// Whole shape.
+    /// Shape of the whole tensor.
     pub shape: Shape,
-    /// Element type.
+    /// Type of the elements.
     pub dtype: DType,
     /// This rank's shard, as ranges of the whole tensor; contiguous in its buffer.
     pub ranges: Vec<Range<usize>>,
@@ -139,9 +139,9 @@ impl Tensor {
 /// An exchange in a group. Counts are in elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
-    /// Kind and parameters.
+    /// The kind of exchange, with its parameters.
     pub kind: CollectiveKind,
-    /// Participating ranks.
+    /// The ranks that take part.
     pub group: GroupId,
     /// Dense data to send. Empty for a receive.
     pub send: View,
@@ -187,7 +187,7 @@ impl Collective {
 pub enum CollectiveKind {
     /// Every rank receives the reduction.
     AllReduce {
-        /// Combining operation.
+        /// The operation that combines elements.
         reduce: Reduce,
     },
     /// Every rank receives the concatenation.
@@ -197,7 +197,7 @@ pub enum CollectiveKind {
     },
     /// Every rank receives its block of the reduction.
     ReduceScatter {
-        /// Combining operation.
+        /// The operation that combines elements.
         reduce: Reduce,
         /// Elements of each block.
         counts: Vec<usize>,
@@ -211,7 +211,7 @@ pub enum CollectiveKind {
     },
     /// One rank receives the reduction. The other `recv` contents are undefined.
     Reduce {
-        /// Combining operation.
+        /// The operation that combines elements.
         reduce: Reduce,
         /// Receiver in the group.
         root: usize,
@@ -263,7 +263,7 @@ pub enum Action {
     Launch(Box<Call>),
     /// A collective or transfer, possibly with a product.
     Exchange(Box<Collective>),
-    /// Records an event.
+    /// Records an event on the stream.
     Record(EventId),
     /// Waits for an event.
     Wait(EventId),
@@ -274,7 +274,7 @@ pub enum Action {
 pub struct Step {
     /// Stream of the action.
     pub stream: StreamKind,
-    /// Enqueued action.
+    /// The action that is enqueued.
     pub action: Action,
     /// Op of the lowered program.
     pub op: OpId,
@@ -315,7 +315,7 @@ impl Step {
 /// Availability of a named value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tap {
-    /// Shown value.
+    /// The value that is shown.
     pub value: ValueId,
     /// This rank's shard, dense or strided.
     pub view: View,
@@ -332,20 +332,20 @@ pub struct Tap {
 /// An op, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpNote {
-    /// Op name.
+    /// Name of the op.
     pub kind: &'static str,
     /// Name of the result, or of the operand that a movement copies.
     pub value: String,
     /// Decoder layer in the value's name.
     pub layer: Option<usize>,
-    /// Alone or shared.
+    /// Launch of the op, alone or shared.
     pub launch: Launched,
 }
 
 /// Launch of an op.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Launched {
-    /// Own launches.
+    /// The op has its own launches.
     #[default]
     Alone,
     /// Computed by the launch of this op, which comes earlier, or later if it is an exchange.
@@ -367,7 +367,7 @@ impl fmt::Display for OpNote {
 /// Everything that one rank does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Program name.
+    /// Name of the program.
     pub name: String,
     /// Rank of the plan.
     pub rank: usize,
@@ -377,21 +377,21 @@ pub struct Plan {
     pub groups: IdVec<GroupId, Vec<usize>>,
     /// Weights, in program order.
     pub params: Vec<Tensor>,
-    /// Persistent states.
+    /// States that persist between runs.
     pub states: Vec<Tensor>,
     /// Inputs of each run.
     pub inputs: Vec<Tensor>,
     /// Outputs, in full on every rank.
     pub outputs: Vec<Tensor>,
-    /// Buffer locations.
+    /// Location of every buffer.
     pub buffers: IdVec<BufferId, Slot>,
-    /// In enqueue order.
+    /// Steps of the rank, in enqueue order.
     pub steps: Vec<Step>,
-    /// Events used.
+    /// Number of events used.
     pub events: usize,
     /// Taps in step order.
     pub taps: Vec<Tap>,
-    /// Descriptions by op.
+    /// Descriptions of the ops, by op of the lowered program.
     pub notes: IdVec<OpId, OpNote>,
 }
 

@@ -438,7 +438,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedRanks {
-    /// The whole group.
+    /// Every rank of the group.
     All(GroupId),
     Receiver(GroupId, usize),
     Sender(GroupId, usize),

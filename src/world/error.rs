@@ -10,7 +10,7 @@ pub enum Error {
     /// The processes did not meet.
     #[error("{0}")]
     Meeting(String),
-    /// Another process failed.
+    /// Another process failed, so this one ends too.
     #[error(transparent)]
     Peer(#[from] PeerFailure),
 }
@@ -18,7 +18,7 @@ pub enum Error {
 /// Problems with the launcher's variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentError {
-    /// One sentence each.
+    /// One sentence per problem.
     pub problems: Vec<String>,
     /// Read variables: name, value, owner.
     pub variables: Vec<(String, String, &'static str)>,
@@ -59,9 +59,9 @@ impl fmt::Display for EnvironmentError {
 /// Failure or loss of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFailure {
-    /// Its rank.
+    /// Rank of that process.
     pub rank: usize,
-    /// Such as `rank 3 (process 4711 on node-2)`.
+    /// Description such as `rank 3 (process 4711 on node-2)`.
     pub process: String,
     /// Its message, or how it ended.
     pub text: String,

@@ -79,7 +79,7 @@ impl ProcessGroup {
         self.rank
     }
 
-    /// Counts the processes.
+    /// Returns the number of processes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size

@@ -19,13 +19,13 @@ use super::variables::{VariableValue, Variables};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// A single process.
+    /// No launcher: a single process.
     Alone,
-    /// PyTorch's `torchrun` (`TORCHELASTIC_RUN_ID`).
+    /// PyTorch's `torchrun`, which sets `TORCHELASTIC_RUN_ID`.
     Torchrun,
     /// `RANK` and `WORLD_SIZE`, from a shell or a Kubernetes operator.
     Shell,
-    /// Open MPI's mpirun.
+    /// The mpirun of Open MPI.
     OpenMpi,
     /// MPICH's or Intel's Hydra, or Slurm's PMI.
     Hydra,
@@ -57,7 +57,7 @@ impl Launcher {
 #[derive(Debug)]
 struct Claim {
     launcher: Launcher,
-    /// Ordered as [`QUANTITIES`].
+    /// In the order of [`QUANTITIES`].
     said: [Option<VariableValue>; 4],
 }
 

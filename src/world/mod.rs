@@ -45,17 +45,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
-/// One week.
+/// The longest wait, in seconds: a week.
 const MOST_SECONDS: usize = 7 * 24 * 3600;
 
 /// Every Kubernetes pod has this variable.
 const POD: &str = "KUBERNETES_SERVICE_HOST";
 
-/// This process's position.
+/// The position of this process in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct World {
-    /// Rank, from 0.
+    /// Rank of this process, from 0.
     pub rank: usize,
     /// Processes, one per rank.
     pub size: usize,
@@ -71,7 +71,7 @@ pub struct World {
     pub launcher: Launcher,
     /// Rendezvous of the processes.
     pub place: MeetingPlace,
-    /// Rendezvous timeout.
+    /// Timeout of the rendezvous.
     pub timeout: Duration,
     /// Host names may get an address later, as pods' do.
     pub waits_for_names: bool,

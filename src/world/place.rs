@@ -23,13 +23,13 @@ const FIRST_PORT: u16 = 16_384;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeetingPlace {
-    /// A single process.
+    /// There is only one process.
     Nowhere,
     /// Rank 0's TCP port.
     Tcp {
-        /// Rank 0's host.
+        /// Name or address of rank 0's host.
         host: String,
-        /// Rank 0's port.
+        /// The port that rank 0 listens on.
         port: u16,
     },
     /// A Unix socket of this user.

@@ -45,7 +45,7 @@ pub struct MeasuredCards<'a> {
     pub cann: &'a Arc<Cann>,
     /// Cards, counted from ordinal 0. An ordinal is also the index in the topology.
     pub count: usize,
-    /// Card topology.
+    /// Topology that connects the cards.
     pub topology: &'a Topology,
     /// Clock of the host thread.
     pub clock: &'a Clock,

@@ -18,12 +18,12 @@ pub enum GapKind {
     Setting,
 }
 
-/// A missing property.
+/// A property that a row lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
     /// Kind of the gap.
     pub kind: GapKind,
-    /// Such as `the machine is not named`.
+    /// Description, such as `the machine is not named`.
     pub why: &'static str,
 }
 

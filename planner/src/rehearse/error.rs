@@ -27,13 +27,13 @@ pub enum Error {
         "{phase}, rank {rank}: the clock recorded {found} kernels on a stream, but the plan has {expected}"
     )]
     Account {
-        /// Failed phase.
+        /// Name of the failed phase.
         phase: String,
-        /// Mismatched rank.
+        /// Rank with the mismatch.
         rank: usize,
-        /// Planned kernels.
+        /// Number of kernels of the plan on the stream.
         expected: usize,
-        /// Recorded kernels.
+        /// Number of recorded kernels on the stream.
         found: usize,
     },
 }

@@ -34,7 +34,7 @@ use ascend_tp::timeline::trace::Trace;
 pub struct Rehearsal {
     /// Setting of the rehearsal.
     pub setting: Setting,
-    /// Recorded run.
+    /// Recorded run of the setting.
     pub recorded: Recorded,
 }
 
@@ -64,7 +64,7 @@ impl Rehearsal {
         Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
     }
 
-    /// Returns the report.
+    /// Returns the report for a page or a text.
     #[must_use]
     pub fn report(&self) -> RehearsalReport {
         RehearsalReport::new(&self.setting, &self.recorded)

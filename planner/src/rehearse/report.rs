@@ -21,22 +21,22 @@ use super::table::{CollectiveRow, OperatorRow, tables};
 /// Report of a rehearsed session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RehearsalReport {
-    /// Model name.
+    /// Name of the model.
     pub model: String,
     /// Elements of all weights.
     pub parameters: u64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Cards in use.
+    /// Number of cards in use.
     pub cards: usize,
-    /// Servers, if set.
+    /// Number of servers, if the setting specifies it.
     pub servers: Option<usize>,
     /// Pipeline stages, if several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<usize>,
-    /// Chip name.
+    /// Name of the chip.
     pub card: String,
-    /// Topology name.
+    /// Name of the topology.
     pub topology: String,
     /// Element types of weights and activations.
     pub dtype: String,
@@ -44,7 +44,7 @@ pub struct RehearsalReport {
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Decode steps.
+    /// Number of decode steps.
     pub output: usize,
     /// Residual stream during prefill: `replicate` or `seq`.
     pub residual: &'static str,
@@ -60,9 +60,9 @@ pub struct RehearsalReport {
     pub tokens_per_s: f64,
     /// Throughput with the prefill.
     pub tokens_per_s_with_prefill: f64,
-    /// Usual error.
+    /// Usual error of such predictions.
     pub error_bar: ErrorBar,
-    /// Peak rates.
+    /// Peak rates of the card.
     pub limits: StepLimits,
     /// The prefill and one decode step.
     pub phases: Vec<PhaseReport>,
@@ -82,9 +82,9 @@ pub struct TokenTimes {
 /// Peak rates of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepLimits {
-    /// At 16 bits.
+    /// Floating-point operations per second at 16 bits.
     pub flops_per_s: f64,
-    /// HBM bandwidth.
+    /// HBM bandwidth, in bytes per second.
     pub bytes_per_s: f64,
 }
 
@@ -95,7 +95,7 @@ pub struct PhaseReport {
     pub name: String,
     /// Duration of the phase.
     pub duration_us: f64,
-    /// Tokens read.
+    /// Number of tokens read by the phase.
     pub tokens: usize,
     /// Division of the time.
     pub shares: Shares,

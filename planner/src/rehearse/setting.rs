@@ -12,17 +12,17 @@ use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
 
-/// Cards and topology.
+/// Cards of a rehearsal and their topology.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Cards in use.
+    /// Number of cards in use.
     pub cards: usize,
     /// Servers with equally many ranks on their first cards. `None`: the first cards of the
     /// topology.
     pub servers: Option<usize>,
     /// Chip and its speeds.
     pub profile: Profile,
-    /// Card topology.
+    /// Topology that connects the cards.
     pub topology: Topology,
     /// Kernels of the cards.
     pub kernels: KernelSource,
@@ -32,11 +32,11 @@ pub struct Site {
 /// tokens each.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Display name.
+    /// Display name of the model.
     pub name: String,
-    /// Model configuration.
+    /// Configuration of the model.
     pub model: ModelConfig,
-    /// Cards and topology.
+    /// Cards and their topology.
     pub site: Site,
     /// Pipeline stages on equally many cards.
     pub stages: usize,
@@ -44,13 +44,13 @@ pub struct Setting {
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Decode steps.
+    /// Number of decode steps.
     pub output: usize,
-    /// Element types.
+    /// Element types of weights and activations.
     pub precision: Precision,
     /// Residual stream during prefill.
     pub residual: Residual,
-    /// Eager or captured.
+    /// Launch mode of the plans: eager or captured.
     pub launching: Launching,
 }
 

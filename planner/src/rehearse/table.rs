@@ -13,25 +13,25 @@ use ascend_tp::timeline::{Span, step_name};
 /// Equal steps on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperatorRow {
-    /// Such as `matmul mlp.gate_proj.weight`.
+    /// Name of the step, such as `matmul mlp.gate_proj.weight`.
     pub name: String,
-    /// C function.
+    /// Name of the C function.
     pub operator: String,
-    /// Such as `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
+    /// Operand shapes, such as `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
     pub shapes: String,
     /// Steps on one card.
     pub count: usize,
-    /// Mean time.
+    /// Mean time of a step, in microseconds.
     pub mean_us: f64,
-    /// Total time.
+    /// Total time of all steps, in microseconds.
     pub total_us: f64,
     /// Share of the phase.
     pub share: f64,
     /// Bound of most of the time: `cube`, `vector`, `memory` or `launch`.
     pub bound: String,
-    /// Achieved memory bandwidth.
+    /// Achieved memory bandwidth, in bytes per second.
     pub bytes_per_s: f64,
-    /// Achieved FLOP/s.
+    /// Achieved floating-point operations per second.
     pub flops_per_s: f64,
     /// FLOPs per byte of memory traffic.
     pub flops_per_byte: f64,
@@ -40,9 +40,9 @@ pub struct OperatorRow {
 /// Equal collectives on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CollectiveRow {
-    /// Such as `all_reduce mlp.out`.
+    /// Name of the step, such as `all_reduce mlp.out`.
     pub name: String,
-    /// C function.
+    /// Name of the C function.
     pub operator: String,
     /// Ranks in the group.
     pub group: usize,
@@ -54,13 +54,13 @@ pub struct CollectiveRow {
     pub mean_us: f64,
     /// Mean wait for the last rank.
     pub wait_us: f64,
-    /// Total time.
+    /// Total time of all collectives, in microseconds.
     pub total_us: f64,
     /// Share of the phase.
     pub share: f64,
     /// Bound of most of the time: latency, or a topology level.
     pub bound: String,
-    /// Algorithm bandwidth.
+    /// Algorithm bandwidth, in bytes per second.
     pub bytes_per_s: f64,
 }
 

@@ -36,15 +36,15 @@ const MOST_MICRO_BATCHES: usize = 1 << 12;
 /// Model, recipe, layout and cards of a training step.
 #[derive(Clone, Debug)]
 pub struct TrainingSetting {
-    /// Display name.
+    /// Display name of the model.
     pub name: String,
-    /// Model configuration.
+    /// Configuration of the model.
     pub model: ModelConfig,
-    /// Training recipe.
+    /// Training recipe of the step.
     pub recipe: Recipe,
-    /// Parallel layout.
+    /// Parallel layout on the cards.
     pub layout: Layout,
-    /// Cards and topology.
+    /// Cards and their topology.
     pub site: Site,
 }
 
@@ -70,19 +70,19 @@ pub struct TrainingRehearsal {
 /// Report of a rehearsed training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainingReport {
-    /// Model name.
+    /// Name of the model.
     pub model: String,
     /// Elements of all weights.
     pub parameters: u64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Cards in use.
+    /// Number of cards in use.
     pub cards: usize,
-    /// Servers, if set.
+    /// Number of servers, if the setting specifies it.
     pub servers: Option<usize>,
-    /// Chip name.
+    /// Name of the chip.
     pub card: String,
-    /// Topology name.
+    /// Name of the topology.
     pub topology: String,
     /// Mesh axes with sizes.
     pub mesh: String,
@@ -99,15 +99,15 @@ pub struct TrainingReport {
     /// Memory of the fullest card.
     #[serde(serialize_with = "as_states")]
     pub memory: RehearsalMemory,
-    /// Step time.
+    /// Step time, in microseconds.
     pub step_us: f64,
     /// Throughput of all cards, in tokens per second.
     pub tokens_per_s: f64,
     /// Model FLOPs utilisation, from 0 to 1. A step counts (6·P + 12·L·h·s)·T operations.
     pub mfu: f64,
-    /// Usual error.
+    /// Usual error of such predictions.
     pub error_bar: ErrorBar,
-    /// Peak rates.
+    /// Peak rates of the card.
     pub limits: StepLimits,
     /// Programs of a step, each listed once.
     pub phases: Vec<StepPhase>,
@@ -120,7 +120,7 @@ pub struct StepPhase {
     pub times: usize,
     /// Total of all runs.
     pub total_us: f64,
-    /// First run.
+    /// Report of the first run.
     #[serde(flatten)]
     pub first: PhaseReport,
 }
@@ -211,7 +211,7 @@ impl TrainingRehearsal {
         Ok(Self { setting: setting.clone(), phases: stage.phases, ran, step_ns, programs, memory, mesh })
     }
 
-    /// Returns the report.
+    /// Returns the report for a page or a text.
     #[must_use]
     pub fn report(&self) -> TrainingReport {
         let TrainingSetting { name, model, recipe, layout, site } = &self.setting;

@@ -28,29 +28,29 @@ use ascend_tp::schedule::{Plan, Target};
 const MOST_CARDS: usize = 1024;
 const MOST_SEQUENCES: usize = 1 << 16;
 
-/// Beyond, communication dominates.
+/// Maximum cards of a replica. Beyond it, communication dominates.
 const MOST_TENSOR_PARALLEL: usize = 64;
 
 /// A model to serve, with its workload and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingRequest<'a> {
-    /// Served model.
+    /// The model to serve.
     pub config: &'a ModelConfig,
-    /// Element types.
+    /// Element type of activations and weights.
     pub precision: Precision,
-    /// Chip profile.
+    /// Profile of the chip.
     pub profile: &'a Profile,
-    /// Card topology.
+    /// Topology that connects the cards.
     pub topology: &'a Topology,
-    /// Available cards.
+    /// Number of available cards.
     pub cards: usize,
-    /// Concurrent sequences.
+    /// Number of concurrent sequences.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input_tokens: usize,
     /// Tokens generated per sequence.
     pub output_tokens: usize,
-    /// Optimised quantity.
+    /// Quantity that the search optimises.
     pub objective: Objective,
     /// Maximum time per token.
     pub max_token_us: Option<f64>,
@@ -58,7 +58,7 @@ pub struct ServingRequest<'a> {
     pub communicator: Bytes,
 }
 
-/// Optimised quantity.
+/// Quantity that the search optimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Objective {
     /// Most tokens per second.
@@ -71,9 +71,9 @@ pub enum Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CardPlacement {
-    /// Consecutive cards.
+    /// Cards with consecutive numbers.
     Packed,
-    /// Cards far apart.
+    /// Cards as far apart as possible.
     Spread,
 }
 
@@ -86,11 +86,11 @@ pub struct ServingSplit {
     pub rows: usize,
     /// Columns that shard key heads. Remaining columns hold copies.
     pub key_parts: usize,
-    /// Model replicas.
+    /// Number of model replicas.
     pub replicas: usize,
     /// Residual stream during prefill.
     pub residual: Residual,
-    /// Decode launching.
+    /// Launching of the decode steps.
     pub issue: Launching,
     /// Cards of a replica.
     pub place: CardPlacement,
@@ -165,11 +165,11 @@ impl fmt::Display for ServingSplit {
 pub struct Candidate {
     /// Split of the cards.
     pub split: ServingSplit,
-    /// Sequences per replica.
+    /// Number of sequences of each replica.
     pub batch: usize,
-    /// Fullest card.
+    /// Memory of the fullest card.
     pub memory: CardMemory,
-    /// Prefill, slowest rank.
+    /// Prefill of the slowest rank.
     pub prefill: Breakdown,
     /// Decode step, slowest rank.
     pub decode: Breakdown,
@@ -177,7 +177,7 @@ pub struct Candidate {
     pub levels: Vec<String>,
     /// Sequences and generated tokens.
     wanted: (usize, usize),
-    /// Violated constraint.
+    /// Constraint that the split violates.
     pub constraint: Option<Diagnostic>,
 }
 
@@ -223,7 +223,7 @@ impl Candidate {
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Best first.
+    /// Candidates that can run, best first.
     pub feasible: Vec<Candidate>,
     /// Cannot run; least memory first.
     pub refused: Vec<Candidate>,

@@ -13,13 +13,13 @@ use super::step::{copies, copies_us};
 /// One way to sum gradients over the copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summed {
-    /// Compression; `None`: f32.
+    /// Compression, or `None` for uncompressed f32.
     pub by: Option<Compression>,
     /// `train` uses this way for as many copies.
     pub is_taken: bool,
     /// Bytes that a card sends.
     pub sent_bytes: f64,
-    /// Time of collectives.
+    /// Time of collectives, in microseconds.
     pub exchange_us: f64,
     /// Time of compression and addition.
     pub operators_us: f64,

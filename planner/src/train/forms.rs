@@ -18,15 +18,15 @@ const GIB: f64 = 1_073_741_824.0;
 /// A GPT with feed-forward width `4 * hidden`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
-    /// Residual stream width.
+    /// Width of the residual stream.
     pub hidden: f64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: f64,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: f64,
     /// Sequence length in tokens.
     pub sequence: f64,
-    /// Vocabulary size.
+    /// Rows of the embedding.
     pub vocabulary: f64,
 }
 
@@ -35,7 +35,7 @@ pub struct Gpt {
 pub enum Kept {
     /// All, on one card.
     Serial,
-    /// All, tensor parallel.
+    /// Every activation, tensor parallel.
     Tensor,
     /// All, tensor and sequence parallel.
     Sequence,
@@ -43,7 +43,7 @@ pub enum Kept {
     TensorSelective,
     /// Outside the attention core, tensor and sequence parallel.
     SequenceSelective,
-    /// Inputs of layers.
+    /// Inputs of layers only.
     Full,
 }
 
@@ -136,9 +136,9 @@ impl StateBytes {
 pub struct TrainingTime {
     /// Operations per parameter and token: [`Self::RECOMPUTED`] or [`Self::KEPT`].
     pub flops_per_parameter: f64,
-    /// Training tokens.
+    /// Number of training tokens.
     pub tokens: f64,
-    /// Model parameters.
+    /// Number of model parameters.
     pub parameters: f64,
     /// Cards of the run.
     pub cards: f64,
@@ -149,7 +149,7 @@ pub struct TrainingTime {
 impl TrainingTime {
     /// 2 forward, 2 recomputed, 4 backward (SC21 section 5.1).
     pub const RECOMPUTED: f64 = 8.0;
-    /// 2 forward, 4 backward.
+    /// 2 operations in the forward pass and 4 in the backward pass.
     pub const KEPT: f64 = 6.0;
 
     /// Returns 8 · tokens · parameters / (cards · achieved FLOP/s) in days (SC21 equation 4).
@@ -174,20 +174,20 @@ pub enum Tolerance {
 /// A figure and its form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedFigure {
-    /// Form and source.
+    /// Closed form and its source.
     pub form: &'static str,
-    /// Model or run.
+    /// Model or run of the figure.
     pub subject: String,
-    /// Printed figure.
+    /// Figure as it was printed.
     pub published: String,
     /// In the same unit.
     pub ours: f64,
-    /// Allowed difference.
+    /// Allowed difference between both.
     pub bound: Tolerance,
 }
 
 impl PublishedFigure {
-    /// Counts the decimals.
+    /// Counts the decimals in `published`.
     #[must_use]
     pub fn decimals(&self) -> usize {
         self.published.split_once('.').map_or(0, |(_, digits)| digits.len())

@@ -23,7 +23,7 @@ pub struct LayerOn {
     pub residual: Residual,
     /// Per layer and micro-batch.
     pub layer_us: f64,
-    /// Collectives without operators.
+    /// Time with collectives but no operators.
     pub exposed_us: f64,
 }
 

@@ -15,16 +15,16 @@ pub fn peak_flops_per_s(soc: Soc, dtype: DType) -> f64 {
     soc.cube_flops_per_us() * 1e6 * share
 }
 
-/// Attention implementation.
+/// Implementation of the attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// Stores no scores.
+    /// A fused kernel that stores no scores.
     Fused,
     /// Separate products and softmax.
     Stored,
 }
 
-/// Operators between products.
+/// Implementation of the operators between products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elementwise {
     /// Fused rotation and gated function.
@@ -36,35 +36,35 @@ pub enum Elementwise {
 /// Tensor-parallel products and collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorExchange {
-    /// Fused kernels (MC2).
+    /// Fused kernels that communicate while they multiply (MC2).
     Overlapped,
-    /// In sequence.
+    /// Products and collectives in sequence.
     Exposed,
 }
 
 /// Accumulation of weight gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientSums {
-    /// Products accumulate.
+    /// Products accumulate their result.
     Fused,
-    /// Separate passes.
+    /// Separate passes accumulate gradients.
     Separate,
-    /// One micro-batch.
+    /// A step has one micro-batch.
     Absent,
 }
 
 /// Behaviour of the training software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
-    /// Attention implementation.
+    /// Implementation of the attention.
     pub attention: Attention,
     /// Between products, without the activation.
     pub elementwise: Elementwise,
-    /// Feed-forward activation.
+    /// Activation of the feed-forward layer.
     pub activation: Elementwise,
-    /// Tensor axis collectives.
+    /// Collectives of the tensor axis.
     pub tensor_exchange: TensorExchange,
-    /// Weight gradient accumulation.
+    /// Accumulation of weight gradients.
     pub gradient_sums: GradientSums,
 }
 
@@ -82,21 +82,21 @@ impl Software {
 /// Model, cards and software.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Trained model.
+    /// The model that is trained.
     pub decoder: Decoder,
     /// Sequence length in tokens.
     pub sequence: usize,
-    /// Sequences per step.
+    /// Sequences of a step.
     pub global_batch: usize,
     /// Cards of the job.
     pub cards: usize,
-    /// Chip profile.
+    /// Profile of the chip.
     pub profile: Profile,
-    /// Fitted coefficients.
+    /// Fitted coefficients of training.
     pub coefficients: TrainCoefficients,
-    /// Card topology.
+    /// Topology that connects the cards.
     pub topology: Topology,
-    /// Training software.
+    /// Behaviour of the training software.
     pub software: Software,
     /// State bytes per parameter.
     pub state: StateBytes,

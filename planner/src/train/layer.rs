@@ -20,7 +20,7 @@ const ATTENTION_BACKWARD: f64 = 2.5;
 /// A backward pass also reads the gradient.
 const PASSES_BACKWARD: f64 = 2.0;
 
-/// Time by cause.
+/// Microseconds of a pass by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Matrix products outside attention.
@@ -55,16 +55,16 @@ impl Terms {
     }
 }
 
-/// Times by pass.
+/// Times of one layer, by pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerTimes {
-    /// Forward pass.
+    /// Forward pass of the layer.
     pub forward: Terms,
     /// Gradients of the inputs.
     pub input_grad: Terms,
     /// Gradients of the weights.
     pub weight_grad: Terms,
-    /// Recomputation.
+    /// Recomputation in the backward pass.
     pub again: Terms,
 }
 
@@ -79,7 +79,7 @@ impl LayerTimes {
         }
     }
 
-    /// Sums all passes.
+    /// Sums the times of all passes.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.stage().total()
@@ -89,9 +89,9 @@ impl LayerTimes {
 /// Times for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelTimes {
-    /// One layer.
+    /// Times of one layer.
     pub layer: LayerTimes,
-    /// Embedding.
+    /// Times of the embedding.
     pub embedding: LayerTimes,
     /// Last norm, head and loss.
     pub head: LayerTimes,

@@ -17,7 +17,7 @@ const LAYERS: [usize; 2] = [1, 3];
 pub struct LayerCost {
     /// Per layer and micro-batch.
     pub layer_us: f64,
-    /// Collectives without operators.
+    /// Time with collectives but no operators.
     pub exposed_us: f64,
 }
 

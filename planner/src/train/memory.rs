@@ -18,7 +18,7 @@ const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 /// Bytes of one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobMemory {
-    /// In 16 bits.
+    /// Parameters in 16 bits, in bytes.
     pub parameters: f64,
     /// Gradients of the card's parameters.
     pub gradients: f64,
@@ -29,9 +29,9 @@ pub struct JobMemory {
     /// Temporary memory of a layer (gathered inputs, activation gradients, a recomputed or gathered
     /// layer) or of the head (logits and their gradients), whichever is larger.
     pub working: f64,
-    /// Communicator buffers.
+    /// Buffers of all communicators.
     pub communicators: f64,
-    /// Toolkit memory.
+    /// Memory of the toolkit itself.
     pub runtime: f64,
 }
 

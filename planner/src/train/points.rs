@@ -22,17 +22,17 @@ pub const CHIP: Soc = Soc::Ascend910B2;
 /// A measured row and its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointRow {
-    /// Publication.
+    /// Publication of the row.
     pub source: String,
-    /// Trained model.
+    /// Name of the trained model.
     pub model: String,
-    /// Cards and axes.
+    /// Cards and axes of the row.
     pub split: String,
     /// Unit of both figures.
     pub unit: String,
-    /// Published figure.
+    /// Figure as it was published.
     pub measured: f64,
-    /// Missing setting.
+    /// Missing setting that a prediction needs.
     pub gap: Option<Gap>,
     /// Prediction, or why it is missing.
     pub outcome: PointOutcome,
@@ -43,7 +43,7 @@ pub struct PointRow {
 pub enum PointOutcome {
     /// In the row's unit.
     Predicted(f64),
-    /// Reason.
+    /// Reason for a missing prediction.
     LeftOut(String),
 }
 

@@ -13,9 +13,9 @@ use super::setting::JobSplit;
 /// Costs of both ways.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeysOn {
-    /// Cards per sequence.
+    /// Number of cards per sequence.
     pub cards: usize,
-    /// Gathered before attention.
+    /// Keys and values gathered before attention.
     pub gathered: LayerCost,
     /// Sent around a ring.
     pub ring: LayerCost,

@@ -114,11 +114,11 @@ impl std::fmt::Display for SplitChoice {
 /// Result of a choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchVerdict {
-    /// Best setting.
+    /// Best setting of the choice.
     Fits(Box<PredictedSplit>),
     /// Smallest setting, and the memory of its fullest card.
     TooBig(JobSplit, Box<JobMemory>),
-    /// Reason.
+    /// Reason why no split has these values.
     Impossible(String),
 }
 

@@ -18,7 +18,7 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// The two orders.
+    /// The two orders of ranks.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
     /// Returns the table name.
@@ -34,23 +34,23 @@ impl RankOrder {
 /// One way to split a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobSplit {
-    /// Cards per layer.
+    /// Number of cards per layer.
     pub tp: usize,
     /// These cards shard the residual stream along the sequence.
     pub sequence_parallel: bool,
-    /// Cards per sequence.
+    /// Number of cards per sequence.
     pub cp: usize,
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     pub pp: usize,
-    /// Pipeline schedule.
+    /// Schedule of the pipeline.
     pub schedule: Pipeline,
-    /// Model copies.
+    /// Number of model copies.
     pub dp: usize,
     /// State sharded over the copies.
     pub zero: Zero,
     /// Recomputation in the backward pass.
     pub recompute: Recompute,
-    /// Sequences per copy.
+    /// Sequences per micro-batch and copy.
     pub micro_batch: usize,
     /// Order of neighbouring ranks.
     pub order: RankOrder,

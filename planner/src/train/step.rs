@@ -19,13 +19,13 @@ use super::setting::JobSplit;
 pub struct StepTerms {
     /// Forward and backward passes.
     pub work: Terms,
-    /// Recomputation.
+    /// Time of recomputation in microseconds.
     pub again_us: f64,
     /// Waits for other stages.
     pub bubble_us: f64,
     /// Exposed gradient and parameter exchanges.
     pub sync_us: f64,
-    /// Optimizer pass.
+    /// Optimizer pass over the card's states.
     pub optimizer_us: f64,
     /// Host time between steps.
     pub host_us: f64,
@@ -49,7 +49,7 @@ impl StepTerms {
         ]
     }
 
-    /// Sums all terms.
+    /// Sums all terms of the step.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.named().into_iter().map(|(_, us)| us).sum()
@@ -59,17 +59,17 @@ impl StepTerms {
 /// Predicted time and memory of a setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Step time.
+    /// Step time in microseconds.
     pub step_us: f64,
     /// Step time by cause.
     pub terms: StepTerms,
-    /// Fullest card.
+    /// Memory of the fullest card.
     pub memory: JobMemory,
     /// Tokens per second and card.
     pub tokens_per_s_and_card: f64,
-    /// Model FLOPs utilisation.
+    /// Fraction of the 16-bit peak that the model needs.
     pub mfu: f64,
-    /// MFU, including recomputation.
+    /// Fraction of the peak that the cards compute, including recomputation.
     pub hfu: f64,
 }
 
@@ -90,16 +90,16 @@ impl Prediction {
     }
 }
 
-/// Times before simulation.
+/// Times of a setting's parts before simulation.
 #[derive(Clone, Debug)]
 pub struct StepParts {
-    /// Model parts.
+    /// Times of the model's parts.
     pub model: ModelTimes,
     /// Layers of each part.
     pub layers: Vec<usize>,
     /// Times of each part.
     pub times: Vec<StageTimes>,
-    /// Transfer between stages.
+    /// Transfer time between stages, in microseconds.
     pub transfer_us: f64,
 }
 

@@ -23,15 +23,15 @@ const MEASURED: [Soc; 5] =
 /// Typical relative error of a predicted time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// Name of [`Class`].
+    /// Name of the measured [`Class`].
     pub measured: &'static str,
-    /// Measured rows.
+    /// Number of measured rows.
     pub rows: usize,
     /// Error bound of half of the times.
     pub half: f64,
     /// Error bound of nine in ten times.
     pub nine_of_ten: f64,
-    /// Chip without rows.
+    /// Name of a chip without rows.
     pub unmeasured_chip: Option<&'static str>,
 }
 

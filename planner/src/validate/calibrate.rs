@@ -21,7 +21,7 @@ pub struct Confidence {
     pub value: f64,
     /// Extremes of the fits without one page.
     pub range: (f64, f64),
-    /// Fitted pages.
+    /// Number of fitted pages.
     pub pages: usize,
 }
 

@@ -52,28 +52,28 @@ pub const TRAINING: [&str; 2] = [
 /// Kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Dense matrix products.
+    /// Products of dense matrices.
     Products,
-    /// Fused attention.
+    /// Kernels of fused attention.
     Attention,
-    /// Expert products.
+    /// Grouped products of experts.
     Grouped,
-    /// Vector core kernels.
+    /// Kernels of the vector cores.
     Vectors,
-    /// Collectives.
+    /// Collectives between several cards.
     Collectives,
-    /// Forward steps.
+    /// One forward step of a model.
     Steps,
-    /// Steady serving.
+    /// A serving stack in steady state.
     Serving,
-    /// Training throughput.
+    /// Throughput of a training job.
     Training,
-    /// Card memory.
+    /// Memory of a card, in bytes.
     Memory,
 }
 
 impl Class {
-    /// In declaration order.
+    /// Every class, in declaration order.
     pub const ALL: [Self; 9] = [
         Self::Products,
         Self::Attention,
@@ -112,9 +112,9 @@ impl Class {
 pub struct ValidationRow {
     /// Kind of the measurement.
     pub class: Class,
-    /// Publication.
+    /// Publication of the figure.
     pub source: String,
-    /// Model or operator.
+    /// Name of the model or operator.
     pub model: String,
     /// Split, batch and lengths, as published.
     pub setting: String,
@@ -122,7 +122,7 @@ pub struct ValidationRow {
     pub unit: String,
     /// Published figure; may contain several numbers.
     pub measured: String,
-    /// Missing setting.
+    /// Setting that the row lacks for any prediction.
     pub gap: Option<Gap>,
     /// Prediction, or why it is missing.
     pub predicted: Result<f64, String>,
@@ -151,13 +151,13 @@ impl ValidationRow {
 /// Error statistics of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
-    /// Predicted rows.
+    /// Number of predicted rows.
     pub rows: usize,
     /// Error of half the rows.
     pub median: f64,
     /// Error of nine in ten rows.
     pub ninetieth: f64,
-    /// Largest error.
+    /// Largest error of any row.
     pub worst: f64,
 }
 
@@ -214,18 +214,18 @@ impl MissingFrom {
 /// Rows without a prediction for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct UnpredictedRows {
-    /// Origin.
+    /// Origin of the missing prediction.
     pub lacks: MissingFrom,
-    /// Missing item.
+    /// Description of what is missing.
     pub why: String,
-    /// These rows.
+    /// Number of these rows.
     pub rows: usize,
 }
 
 /// Summaries by class, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// Keyed by [`Class::name`].
+    /// Summary by [`Class::name`], such as `products`.
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 
@@ -302,7 +302,7 @@ impl Validation {
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
     }
 
-    /// Summarises a class.
+    /// Summarises the rows of a class.
     #[must_use]
     pub fn summary(&self, class: Class) -> ValidationSummary {
         let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
@@ -324,7 +324,7 @@ impl Validation {
         }
     }
 
-    /// Summarises each class.
+    /// Summarises the rows of each class.
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), self.summary(class))).collect() }
@@ -464,7 +464,7 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
     Stack::of(&found.values.into_iter().map(points::rounded).collect::<Vec<f64>>())
 }
 
-/// Predicts inference rows.
+/// Predicts rows of an inference file with a stack.
 #[must_use]
 pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     let points = Point::all(points);

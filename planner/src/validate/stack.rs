@@ -166,15 +166,15 @@ impl Stack {
 /// Cards of one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassCards {
-    /// Chip profile.
+    /// Profile of the chip.
     pub profile: Profile,
-    /// Card topology.
+    /// Topology that connects the cards.
     pub topology: Topology,
     /// Neighbouring tensor axis cards.
     pub tensor: usize,
     /// Expert axis cards, from card 0.
     pub expert: usize,
-    /// Collective executor.
+    /// Executor of the collectives.
     pub expansion: Expansion,
 }
 

@@ -14,9 +14,9 @@ use crate::decoder::Decoder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
-    /// Experts per layer.
+    /// Number of experts per layer.
     pub count: usize,
-    /// Experts per token.
+    /// Number of experts per token.
     pub chosen: usize,
     /// Width of one expert.
     pub width: usize,

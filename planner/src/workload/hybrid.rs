@@ -18,7 +18,7 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 pub enum FeedForwardBlock {
     /// Gated block of this width.
     Dense(usize),
-    /// Mixture of experts.
+    /// A mixture of experts.
     Experts(Experts),
 }
 
@@ -26,11 +26,11 @@ pub enum FeedForwardBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hybrid {
-    /// Residual stream width.
+    /// Width of the residual stream.
     pub hidden: usize,
     /// Layers; every fourth has attention.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
@@ -42,9 +42,9 @@ pub struct Hybrid {
     pub linear_value_heads: usize,
     /// Dims of a delta rule head.
     pub linear_dim: usize,
-    /// In every layer.
+    /// Feed-forward block of every layer.
     pub block: FeedForwardBlock,
-    /// Vocabulary size.
+    /// Rows of the embedding.
     pub vocab: usize,
 }
 

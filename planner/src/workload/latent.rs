@@ -18,15 +18,15 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, Work
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentDecoder {
-    /// Residual stream width.
+    /// Width of the residual stream.
     pub hidden: usize,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Leading dense layers.
+    /// Number of leading layers with a dense block.
     pub dense_layers: usize,
-    /// Dense block width.
+    /// Width of the dense block.
     pub intermediate: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: usize,
     /// Rank of the query projection.
     pub query_rank: usize,
@@ -38,9 +38,9 @@ pub struct LatentDecoder {
     pub rotary_dim: usize,
     /// Dims of the values per head.
     pub value_dim: usize,
-    /// Mixture sizes.
+    /// Sizes of the mixture.
     pub experts: Experts,
-    /// Vocabulary size.
+    /// Rows of the embedding.
     pub vocab: usize,
     /// Element type of cache and attention products.
     pub attention: Element,

@@ -43,7 +43,7 @@ pub enum WorkloadTask {
     Launch(Launch),
     /// Collective of an axis.
     Exchange {
-        /// Kind of collective.
+        /// Kind of the collective.
         exchange: Exchange,
         /// Bytes as `exchange` counts.
         bytes: f64,
@@ -55,9 +55,9 @@ pub enum WorkloadTask {
 /// A task and its repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadStep {
-    /// Task to repeat.
+    /// Task of the step.
     pub task: WorkloadTask,
-    /// Repetitions, at least 1.
+    /// Number of repetitions, at least 1.
     pub times: usize,
 }
 
@@ -78,11 +78,11 @@ impl WorkloadStep {
 /// Repeated steps, such as layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Name in tables.
+    /// Name used in tables.
     pub name: &'static str,
-    /// Consecutive repetitions.
+    /// Number of consecutive repetitions.
     pub repeats: usize,
-    /// One repetition.
+    /// Steps of one repetition.
     pub steps: Vec<WorkloadStep>,
 }
 
@@ -120,7 +120,7 @@ pub struct ParallelSplit {
     pub context: usize,
     /// Cards that share the experts.
     pub expert: usize,
-    /// Residual stream placement.
+    /// Placement of the residual stream.
     pub residual: Residual,
 }
 
@@ -135,7 +135,7 @@ impl ParallelSplit {
 /// Weights and activations in products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProductPrecision {
-    /// 16-bit weights, activations.
+    /// 16-bit weights and activations.
     Bits16,
     /// 8-bit weights and activations, quantised per token.
     W8A8,

@@ -9,11 +9,11 @@ use super::{Section, WorkloadStep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vision {
-    /// Tower layers.
+    /// Number of tower layers.
     pub layers: usize,
-    /// Residual stream width.
+    /// Width of the residual stream.
     pub hidden: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: usize,
     /// Width of the feed-forward block.
     pub intermediate: usize,

@@ -38,14 +38,14 @@ pub enum OpPhase {
     InputGrad,
     /// Gradients that no part waits for.
     WeightGrad,
-    /// After all micro-batches.
+    /// Ops after all micro-batches.
     Update,
 }
 
 /// Part and phase of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpPlace {
-    /// Model part.
+    /// Index of the model part.
     pub part: usize,
     /// Phase in that part.
     pub when: OpPhase,
@@ -67,11 +67,11 @@ pub struct Staged<'a> {
 /// A step's micro-batches on a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedStep<'a> {
-    /// Name in messages.
+    /// Name of the step in messages.
     pub name: &'a str,
     /// Schedule of the passes.
     pub pipeline: Pipeline,
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     pub stages: usize,
     /// Share weights and states.
     pub programs: &'a [Staged<'a>],

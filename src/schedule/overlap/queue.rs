@@ -53,7 +53,7 @@ pub(super) enum Filling {
     Any,
     /// Ends before an earlier pass can continue.
     Fitting,
-    /// Program order.
+    /// No operator: program order.
     None,
 }
 

@@ -195,7 +195,7 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
     }
 }
 
-/// Estimate, without connections.
+/// Open files that rank 0 has besides connections, about.
 const FILES_OF_PROGRAM: u64 = 32;
 
 pub(super) fn connect(

@@ -21,16 +21,16 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Largest frame after a hello.
 pub(super) const FRAME_BYTES: usize = 1 << 30;
 
-/// A process's identity.
+/// Identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// World rank.
+    /// Rank in the world.
     pub rank: usize,
     /// World size, as this process knows it.
     pub size: usize,
-    /// Process id.
+    /// Process id on its host.
     pub process_id: u32,
-    /// Host name.
+    /// Name of the host.
     pub host: String,
     /// Unique even if host names repeat.
     pub host_id: String,
@@ -67,9 +67,9 @@ pub(super) enum Message {
     Give { round: u64, what: String, bytes: Vec<u8> },
     /// Store → process: the data of all ranks.
     Given { round: u64, parts: Vec<Vec<u8>> },
-    /// Failure, both ways.
+    /// Both ways: a rank failed.
     Failed { rank: usize, text: String },
-    /// Farewell, both ways.
+    /// Both ways: a rank has finished.
     Left { rank: usize },
     /// Sign of life, both ways.
     Pulse,
