@@ -115,7 +115,13 @@ mod tests {
             let has_sums = |attention: &GroupedAttention| attention.qk_norm == Some(QkNorm::AllHeads);
             let norms = 2 * config.attentions().filter(|attention| has_sums(attention)).count();
             let all_reduces = 2 * config.layers + 1 + norms;
-            for pins in [Pins::auto(Residual::Replicate), Pins::megatron(Residual::Replicate)] {
+            let megatron = Pins::megatron(Residual::Replicate);
+            // See `the_automatic_cut_is_megatrons`.
+            let auto = match config.query_width() < config.hidden_size {
+                true => megatron.clone(),
+                false => Pins::auto(Residual::Replicate),
+            };
+            for pins in [auto.clone(), megatron] {
                 let found = counts(&split(&config, 8, DECODE, Head::LastLogits, &pins).lowered);
                 assert_eq!(
                     found,
@@ -124,7 +130,7 @@ mod tests {
                 );
             }
             // The most likely token needs its value and index, not all logits.
-            let greedy = split(&config, 8, DECODE, Head::LastToken, &Pins::auto(Residual::Replicate));
+            let greedy = split(&config, 8, DECODE, Head::LastToken, &auto);
             assert_eq!(
                 counts(&greedy.lowered),
                 BTreeMap::from([("all_reduce", all_reduces + 2)]),
