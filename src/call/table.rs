@@ -84,37 +84,37 @@ super::calls! {
         // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
         a, b, NONE, UNNAMED, SUM, ANY_TURNS, ON_ITS_STREAM, out
     )
-    /// `out = a + b`.
+    /// The operator computes `out = a + b`.
     Add "aclnnAdd" { read a, read b, write out } (a, b, a.one(), out)
-    /// `out = a · b`.
+    /// The operator computes `out = a · b`.
     Mul "aclnnMul" { read a, read b, write out } (a, b, out)
-    /// `out = a - b`.
+    /// The operator computes `out = a - b`.
     Sub "aclnnSub" { read a, read b, write out } (a, b, a.one(), out)
-    /// `out = a / b`.
+    /// The operator computes `out = a / b`.
     Div "aclnnDiv" { read a, read b, write out } (a, b, out)
-    /// `out = e^x`.
+    /// The operator computes `out = e^x`.
     Exp "aclnnExp" { read x, write out } (x, out)
-    /// `out = ln x`.
+    /// The operator computes `out = ln x`.
     Log "aclnnLog" { read x, write out } (x, out)
-    /// `out = √x`.
+    /// The operator computes `out = √x`.
     Sqrt "aclnnSqrt" { read x, write out } (x, out)
-    /// `out = 1 / √x`.
+    /// The operator computes `out = 1 / √x`.
     Rsqrt "aclnnRsqrt" { read x, write out } (x, out)
-    /// `out = tanh x`.
+    /// The operator computes `out = tanh x`.
     Tanh "aclnnTanh" { read x, write out } (x, out)
     /// `out = gelu(x)`, in the tanh form.
     Gelu "aclnnGelu" { read x, write out } (x, out)
-    /// `out = dy · gelu'(x)`.
+    /// The operator computes `out = dy · gelu'(x)`.
     GeluGrad "aclnnGeluBackward" { read dy, read x, write out } (dy, x, out)
-    /// `out = |x|`.
+    /// The operator computes `out = |x|`.
     Abs "aclnnAbs" { read x, write out } (x, out)
-    /// `out = 1 / x`.
+    /// The operator computes `out = 1 / x`.
     Reciprocal "aclnnReciprocal" { read x, write out } (x, out)
-    /// `out = by · x`.
+    /// The operator computes `out = by · x`.
     Muls "aclnnMuls" { read x, write out, with by: Number } (x, by, out)
-    /// `out = x + by`.
+    /// The operator computes `out = x + by`.
     Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
-    /// `out = x · sigmoid(x)`.
+    /// The operator computes `out = x · sigmoid(x)`.
     Silu "aclnnSilu" { read x, write out } (x, out)
     /// `out = silu(x₁) · x₂` of the halves of `x` along `dim`.
     SwiGlu "aclnnSwiGlu" { read x, write out, with dim: usize } (x, dim, out)
@@ -159,9 +159,9 @@ super::calls! {
     ReduceSum "aclnnReduceSum" { read x, write out, with dim: usize } (
         x, Argument::Ints(vec![dim as i64]), x.keeps_dims(out), out.dtype(), out
     )
-    /// `out = min(max(x, low), high)`.
+    /// The operator computes `out = min(max(x, low), high)`.
     Clamp "aclnnClamp" { read x, write out, with low: Number, with high: Number } (x, low, high, out)
-    /// `out = a != b`.
+    /// The operator computes `out = a != b`.
     Ne "aclnnNeTensor" { read a, read b, write out } (a, b, out)
     /// Sets the elements of `into` to `value` where `mask` is true.
     MaskedFill "aclnnInplaceMaskedFillScalar" { read mask, update into, with value: Number } (into, mask, value)
@@ -238,7 +238,7 @@ super::calls! {
     RmsNormGrad "aclnnRmsNormGrad" { read dy, read x, read rstd, read gamma, write dx, write dgamma } (
         dy, x, rstd, gamma, dx, dgamma
     )
-    /// `out = dy · silu'(x)`.
+    /// The operator computes `out = dy · silu'(x)`.
     SiluGrad "aclnnSiluBackward" { read dy, read x, write out } (dy, x, out)
     /// One `AdamW` step at learning rate 1 with moments `m` and `v`. `step`, f32, counts the
     /// previous steps.
@@ -249,7 +249,7 @@ super::calls! {
         // eps, amsgrad, maximize
         w, m, v, NONE, grad, step, RATE, beta1, beta2, decay, epsilon, false, false
     )
-    /// `out = a + weight · (b - a)`.
+    /// The operator computes `out = a + weight · (b - a)`.
     Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
     /// Writes new tokens to both caches `[b,t,n,d]`: token `j` of sequence `i` goes to row
     /// `start[i] + j`. `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied.

@@ -10,9 +10,9 @@
 /// A decoder layer: an attention and a feed-forward part, each added to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
-    /// The attention part.
+    /// Description of the attention part.
     pub attention: AttentionPart,
-    /// The feed-forward part.
+    /// Description of the feed-forward part.
     pub feed_forward: FeedForwardPart,
     /// Positions of the norms of both parts.
     pub norms: NormPlaces,
@@ -78,9 +78,9 @@ pub enum QkNorm {
 /// Choice between the two rotary embeddings of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotary {
-    /// The embedding [`ModelConfig::rope`](super::ModelConfig::rope).
+    /// The rotary embedding [`ModelConfig::rope`](super::ModelConfig::rope).
     Global,
-    /// The embedding [`ModelConfig::local_rope`](super::ModelConfig::local_rope).
+    /// The rotary embedding [`ModelConfig::local_rope`](super::ModelConfig::local_rope).
     Local,
 }
 

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn the_factors_say_which_layers_there_are_and_of_which_ranks() {
-        // Rank 1 and alpha 3: 3 · [10, 20]ᵀ [1, 2, 3]. Rank 2 and alpha 4: 2 · [[1, 2], [3, 4]] · [[1, 0, 0], [0, 1, 0]].
+        // Rank 1 and alpha 3: 3 · [10, 20]ᵀ [1, 2, 3]. Rank 2 and alpha 4: 2 · [[1, 2], [3, 4]] ·
+        // [[1, 0, 0], [0, 1, 0]].
         let expected = [vec![30.0, 60.0, 90.0, 60.0, 120.0, 180.0], vec![2.0, 4.0, 0.0, 6.0, 8.0, 0.0]];
         assert_eq!(added(1, 1).unwrap(), expected);
         let message = added(2, 1).unwrap_err().to_string();

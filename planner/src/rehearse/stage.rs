@@ -77,8 +77,8 @@ impl<'a> EmulatedStage<'a> {
         Ok(last(|time| time.start)..last(|time| time.end))
     }
 
-    /// As [`EmulatedStage::run`], keeping every span. `is_replayed`: one call replays the program as a
-    /// graph.
+    /// As [`EmulatedStage::run`], keeping every span. `is_replayed`: one call replays the program
+    /// as a graph.
     pub(super) fn keep(
         &mut self,
         name: String,

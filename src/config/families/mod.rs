@@ -105,15 +105,15 @@ impl fmt::Display for Family {
 /// Facts about a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FamilyTable {
-    /// Name in `architectures`.
+    /// Name of the family in the list `architectures`.
     pub(crate) architecture: &'static str,
-    /// Name in `model_type`.
+    /// Name of the family in the key `model_type`.
     pub(crate) model_type: &'static str,
     /// Names and defaults of config keys.
     pub(crate) keys: Keys,
     /// Differences between layers of this family and of Llama.
     pub(crate) layers: Layers,
-    /// Names of tensors.
+    /// Names of the tensors in checkpoints.
     pub(crate) tensors: Tensors,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Keys {
     pub(crate) absent_kv_heads: Absent,
     /// Whether a file is refused if its heads do not fill the hidden size.
     pub(crate) heads_fill_hidden: bool,
-    /// Meaning of `intermediate_size`.
+    /// Width of the feed-forward part that `intermediate_size` gives.
     pub(crate) intermediate: Intermediate,
     /// Key of the number that norms add to the mean square.
     pub(crate) norm_epsilon: &'static str,
@@ -152,7 +152,7 @@ pub(crate) enum Absent {
     /// The value follows from other keys: as many key heads as query heads, or `hidden_size /
     /// num_attention_heads`.
     Derived,
-    /// This value.
+    /// Value if the key is absent.
     Is(usize),
 }
 
@@ -168,7 +168,7 @@ pub(crate) enum Intermediate {
 /// Keys of positions and of the rotary embedding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RotaryKeys {
-    /// Keys of transformers.
+    /// The key names that transformers uses.
     Standard {
         /// Base of a file that names none. `None`: the file is refused.
         absent_theta: Option<f64>,
@@ -218,7 +218,7 @@ pub(crate) struct Layers {
     /// Activation of a file without `hidden_activation`. `None`: the key is `hidden_act`, and the
     /// activation is SiLU.
     pub(crate) activation: Option<Activation>,
-    /// Positions of norms.
+    /// Positions of the norms in a layer.
     pub(crate) norms: NormPlaces,
     /// Meaning of norm weights.
     pub(crate) norm_weight: NormWeight,
@@ -265,7 +265,7 @@ pub(crate) enum Windows {
 pub(crate) enum Caps {
     /// The family does not have the keys.
     None,
-    /// Keys `attn_logit_softcapping` and `final_logit_softcapping`.
+    /// The caps are read from the keys `attn_logit_softcapping` and `final_logit_softcapping`.
     Keys {
         /// Cap of scores of a file without the key.
         absent_scores: Option<f64>,
@@ -279,7 +279,7 @@ pub(crate) enum Caps {
 pub(crate) struct Tensors {
     /// Text before the number of a layer.
     pub(crate) layer_prefix: &'static str,
-    /// The embedding.
+    /// Table of the token embedding.
     pub(crate) embedding: &'static str,
     /// Norm of the attention's input.
     pub(crate) attention_norm: &'static str,
@@ -287,9 +287,9 @@ pub(crate) struct Tensors {
     pub(crate) attention_norm_after: &'static str,
     /// Query, key and value projections.
     pub(crate) qkv: Projections<3>,
-    /// Norm of queries.
+    /// Norm of the query heads.
     pub(crate) query_norm: &'static str,
-    /// Norm of keys.
+    /// Norm of the key heads.
     pub(crate) key_norm: &'static str,
     /// Output projection of the attention.
     pub(crate) attention_out: &'static str,
@@ -299,18 +299,18 @@ pub(crate) struct Tensors {
     pub(crate) mlp_norm_after: &'static str,
     /// Gate and up projection.
     pub(crate) gate_up: Projections<2>,
-    /// Down projection.
+    /// Down projection of the feed-forward part.
     pub(crate) down: &'static str,
     /// Norm before the head.
     pub(crate) final_norm: &'static str,
-    /// The head.
+    /// Output projection to the vocabulary.
     pub(crate) head: &'static str,
 }
 
 /// Tensors of projections of the same input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Projections<const N: usize> {
-    /// One tensor each.
+    /// Each part has a tensor of its own.
     Each([&'static str; N]),
     /// One tensor with the rows of all of them, one projection after another.
     Fused(&'static str),

@@ -75,17 +75,17 @@ fn appended(prefix: &Path, end: &str) -> PathBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenType {
-    /// Unsigned 8-bit integers.
+    /// Elements are unsigned 8-bit integers.
     U8,
-    /// Signed 8-bit integers.
+    /// Elements are signed 8-bit integers.
     I8,
-    /// Signed 16-bit integers.
+    /// Elements are signed 16-bit integers.
     I16,
-    /// Signed 32-bit integers.
+    /// Elements are signed 32-bit integers.
     I32,
-    /// Signed 64-bit integers.
+    /// Elements are signed 64-bit integers.
     I64,
-    /// Unsigned 16-bit integers.
+    /// Elements are unsigned 16-bit integers.
     U16,
 }
 
