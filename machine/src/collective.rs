@@ -50,7 +50,7 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// Lists every exchange, in the order of the enum.
+    /// Exchanges in enum order.
     pub const ALL: [Self; 10] = [
         Self::AllReduce,
         Self::AllGather,
@@ -81,8 +81,7 @@ impl Exchange {
         }
     }
 
-    /// How often every part crosses the group: an `AllReduce` is a `ReduceScatter` and an
-    /// `AllGather`.
+    /// Passes of every part over the group; an `AllReduce` takes two.
     const fn halves(self) -> f64 {
         match self {
             Self::AllReduce | Self::Broadcast | Self::Reduce => 2.0,
@@ -131,7 +130,7 @@ const HIDDEN_OF_SHORTER: f64 = 0.762;
 /// Cost of an exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectiveCost {
-    /// From the arrival of the last card, without other traffic.
+    /// Duration from the last card's arrival, without other traffic.
     pub duration_us: f64,
     /// Independent of the bytes.
     pub latency_us: f64,
@@ -359,7 +358,7 @@ impl CostContext<'_> {
         self.spread.levels().map(|level| self.topology.levels[level].latency_us).fold(0.0, f64::max)
     }
 
-    /// By level, the time for a card to send data that every card receives once, at full rate.
+    /// Time by level for a card to send data that every card receives once, at full rate.
     fn shared_us(&self, bytes: f64) -> Vec<f64> {
         let spread = self.spread;
         let level_us = |level: usize| {

@@ -109,6 +109,6 @@ impl LaunchOperand {
 pub struct Launch {
     /// C function without `GetWorkspaceSize`, such as `aclnnMatmul`.
     pub operator: &'static str,
-    /// In parameter order, without absent ones.
+    /// Present tensors in parameter order.
     pub operands: Vec<LaunchOperand>,
 }

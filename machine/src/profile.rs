@@ -18,7 +18,8 @@ pub struct Coefficients {
     pub cube_efficiency: f64,
     /// Fraction of the cache bandwidth per core for the tiles of a product.
     pub load_efficiency: f64,
-    /// The same for weights of grouped products, which few cores share.
+    /// Fraction of the cache bandwidth per core for weights of grouped products, which few cores
+    /// share.
     pub grouped_load_efficiency: f64,
     /// Fraction of the vector rate that the softmax of fused attention reaches.
     pub softmax_efficiency: f64,
@@ -163,7 +164,7 @@ pub struct HostProfile {
     pub replay_node_us: f64,
     /// Any other call of the ABI.
     pub call_us: f64,
-    /// Until a waiting thread notices that the card is done.
+    /// Delay until a waiting thread notices that the card is done.
     pub wake_us: f64,
 }
 

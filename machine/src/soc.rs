@@ -97,7 +97,7 @@ const ROWS: [SocRow; 8] = [
 ];
 
 impl Soc {
-    /// Lists every chip, in the order of the enum.
+    /// Chips in enum order.
     pub const ALL: [Self; 8] = [
         Self::Ascend910B1,
         Self::Ascend910B2,

@@ -193,10 +193,10 @@ impl Topology {
 pub struct Spread {
     /// Cards in the group.
     pub cards: usize,
-    /// By level, the parts of the fullest unit that contain cards of the group; 1 if the level is
+    /// Parts of the fullest unit that contain cards of the group, by level; 1 if the level is
     /// unused.
     pub parts: Vec<usize>,
-    /// By level, the most peers of a card.
+    /// Most peers of a card, by level.
     pub peers: Vec<usize>,
     /// True if all units of a level contain equally many of the cards.
     pub is_even: bool,

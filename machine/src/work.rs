@@ -36,7 +36,7 @@ pub enum WorkKind {
     GroupedSums,
     /// Fused attention over this many key heads.
     Attention {
-        /// With several key heads, the rows of a head are not contiguous.
+        /// Key heads; with several, the rows of a head are not contiguous.
         key_heads: usize,
     },
     /// Passes of the vector cores.
@@ -49,11 +49,11 @@ const QUERY_BLOCK: f64 = 128.0;
 /// Computation and traffic of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
-    /// On the cube units; attention has two.
+    /// Products on the cube units; attention has two.
     pub products: Vec<Gemm>,
     /// Element type of the products.
     pub element: Element,
-    /// Operations of the vector units, on 32-bit lanes.
+    /// Operations on 32-bit lanes.
     pub vector_operations: f64,
     /// Distinct bytes from memory.
     pub read_bytes: f64,

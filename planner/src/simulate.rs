@@ -31,14 +31,14 @@ pub struct SimulatedSpan {
 pub struct SimulatedRank {
     /// Span of each step; `None` for records and waits.
     pub spans: Vec<Option<SimulatedSpan>>,
-    /// From the first call to the last output on the host.
+    /// Time from the first call to the last output on the host.
     pub duration_us: f64,
 }
 
 /// Time of one rank by cause. [`Self::kernels_us`] is the sum of the four bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Breakdown {
-    /// From the first call to the last output on the host.
+    /// Time from the first call to the last output on the host.
     pub duration_us: f64,
     /// Time of all operators.
     pub kernels_us: f64,

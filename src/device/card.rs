@@ -188,7 +188,7 @@ impl Device {
         Ok(())
     }
 
-    /// For a teardown: parks errors. `None` if the card cannot be reached.
+    /// Parks errors. Returns `None` if the card cannot be reached.
     pub(super) fn enter_teardown(&self) -> Option<&Table> {
         match self.bind() {
             Ok(()) => Some(self.table()),

@@ -86,7 +86,7 @@ enum GraphRecording {
     /// between devices.
     AfterFirstRun,
     Due,
-    /// With the events that join the streams at its start and end.
+    /// Graph, with the events that join the streams at its start and end.
     Done {
         graph: Graph,
         exchanged: Option<RecordedExchanges>,
@@ -172,7 +172,7 @@ impl Launching {
 
 pub(super) enum Watch<'a> {
     Nothing,
-    /// From device events, on the time of the given clock.
+    /// Spans from device events, on the time of the given clock.
     Times(Timed, &'a Clock, &'a mut Vec<Span>),
     Values(&'a mut dyn FnMut(usize, Vec<u8>)),
 }

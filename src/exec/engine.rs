@@ -121,7 +121,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// For a rank to notice the failure of another process.
+/// Time for a rank to notice the failure of another process.
 const GRACE: Duration = Duration::from_millis(800);
 
 /// The local ranks with devices, weights and states.

@@ -12,7 +12,7 @@ use crate::world::PeerFailure;
 pub struct RankError {
     /// The rank that failed.
     pub rank: usize,
-    /// The device of the rank.
+    /// Device of the rank.
     pub card: usize,
     /// Op and layer, if known.
     pub place: Option<String>,

@@ -52,7 +52,7 @@ pub(super) enum RankAnswer {
         kept: [Buffer; 2],
     },
     Prepared {
-        /// Of all programs so far.
+        /// Workspace of all programs.
         workspace_bytes: usize,
     },
     Ran(RankRun),

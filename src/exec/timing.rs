@@ -47,7 +47,7 @@ struct TimedSteps {
 }
 
 impl StepTimer {
-    /// All streams must be idle.
+    /// Requires idle streams.
     pub(super) fn begin(
         &mut self,
         wanted: Timed,
@@ -108,7 +108,7 @@ impl StepTimer {
         (0..streams.len()).try_for_each(|stream| self.close(device, streams, stream))
     }
 
-    /// All streams must be idle. `operator` names a step.
+    /// Requires idle streams. `operator` names a step.
     pub(super) fn spans(&self, plan: &Plan, operator: &dyn Fn(usize) -> &'static str) -> Result<Vec<Span>> {
         let ns = |event: usize| -> Result<u64> {
             let since_us = self.events[event].elapsed_us(&self.events[0])?;

@@ -87,8 +87,8 @@ impl Joins {
         self
     }
 
-    /// The same joins with the memory layout of `other`. Values that are not contiguous there are
-    /// launched separately.
+    /// Adopts the memory layout of `other`. Values that are not contiguous there are launched
+    /// separately.
     pub(super) fn on_memory_of(mut self, placed: &Placed, other: &Placed) -> Self {
         let stored = |program: &Program| -> Vec<ValueId> {
             [Role::Param, Role::State].into_iter().flat_map(|role| program.with_role(role)).collect()

@@ -42,7 +42,7 @@ pub enum Region {
 }
 
 impl Region {
-    /// In text form order.
+    /// Regions in text order.
     pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
 
     /// Returns the text name.
@@ -89,7 +89,7 @@ pub enum StreamKind {
 }
 
 impl StreamKind {
-    /// In text form order.
+    /// Streams in text order.
     pub const ALL: [Self; 3] = [Self::Compute, Self::Communication, Self::Transfers];
 
     /// Returns the text name.
@@ -116,7 +116,7 @@ pub struct Tensor {
     pub ranges: Vec<Range<usize>>,
     /// Buffer of the shard.
     pub buffer: BufferId,
-    /// In elements; nonzero if calls read several tensors as one.
+    /// Offset in elements; nonzero if calls read several tensors as one.
     pub offset: usize,
     /// Checkpoint source of params.
     pub source: Option<Source>,
@@ -385,7 +385,7 @@ pub struct Plan {
     pub outputs: Vec<Tensor>,
     /// Location of every buffer.
     pub buffers: IdVec<BufferId, Slot>,
-    /// Steps of the rank, in enqueue order.
+    /// Steps in enqueue order.
     pub steps: Vec<Step>,
     /// Number of events used.
     pub events: usize,

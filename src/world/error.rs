@@ -59,11 +59,11 @@ impl fmt::Display for EnvironmentError {
 /// Failure or loss of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFailure {
-    /// Rank of that process.
+    /// Rank of the process.
     pub rank: usize,
     /// Description such as `rank 3 (process 4711 on node-2)`.
     pub process: String,
-    /// Its message, or how it ended.
+    /// Message, or how the process ended.
     pub text: String,
 }
 

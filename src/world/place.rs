@@ -15,8 +15,8 @@ use super::variables::Variables;
 /// Overrides the launcher's rendezvous: `host:port`.
 pub(super) const OVERRIDE: &str = "ASCEND_TP_STORE";
 
-/// For jobs that have a number but no port. The range of 16384 ports ends below the ephemeral
-/// ports.
+/// First port for jobs that have a number but no port. The range of 16384 ports ends below the
+/// ephemeral ports.
 const FIRST_PORT: u16 = 16_384;
 
 /// Rendezvous of the processes.

@@ -82,7 +82,7 @@ pub struct TokenTimes {
 /// Peak rates of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepLimits {
-    /// Floating-point operations per second at 16 bits.
+    /// FLOP/s at 16 bits.
     pub flops_per_s: f64,
     /// HBM bandwidth, in bytes per second.
     pub bytes_per_s: f64,

@@ -33,11 +33,11 @@ pub struct Gpt {
 /// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All, on one card.
+    /// Serial: all activations.
     Serial,
-    /// Every activation, tensor parallel.
+    /// Tensor parallel: all activations.
     Tensor,
-    /// All, tensor and sequence parallel.
+    /// Tensor and sequence parallel: all activations.
     Sequence,
     /// Outside the attention core, tensor parallel.
     TensorSelective,
@@ -180,7 +180,7 @@ pub struct PublishedFigure {
     pub subject: String,
     /// Figure as it was printed.
     pub published: String,
-    /// In the same unit.
+    /// Result in the same unit.
     pub ours: f64,
     /// Allowed difference between both.
     pub bound: Tolerance,

@@ -18,13 +18,13 @@ const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 /// Bytes of one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobMemory {
-    /// Parameters in 16 bits, in bytes.
+    /// Parameters in 16 bits.
     pub parameters: f64,
     /// Gradients of the card's parameters.
     pub gradients: f64,
     /// State of the optimizer.
     pub optimizer: f64,
-    /// For backward passes of all micro-batches in flight.
+    /// Activations for backward passes of all micro-batches in flight.
     pub activations: f64,
     /// Temporary memory of a layer (gathered inputs, activation gradients, a recomputed or gathered
     /// layer) or of the head (logits and their gradients), whichever is larger.

@@ -24,7 +24,7 @@ impl StageTimes {
     }
 }
 
-/// In the unit of [`StageTimes`].
+/// Times in the unit of [`StageTimes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineTimes {
     /// End of the last stage.

@@ -41,7 +41,7 @@ pub struct PointRow {
 /// Result of predicting a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PointOutcome {
-    /// In the row's unit.
+    /// Value in the row's unit.
     Predicted(f64),
     /// Reason for a missing prediction.
     LeftOut(String),

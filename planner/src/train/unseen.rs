@@ -21,7 +21,7 @@ pub const PARAMETERS: [FitParameter; 4] = [
 /// Held-out predictions and the overall fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossValidation {
-    /// In the order of the texts.
+    /// Rows in text order.
     pub rows: Vec<PointRow>,
     /// Fitted on every page.
     pub fitted: TrainCoefficients,

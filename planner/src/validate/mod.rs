@@ -73,7 +73,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every class, in declaration order.
+    /// Classes in declaration order.
     pub const ALL: [Self; 9] = [
         Self::Products,
         Self::Attention,

@@ -17,7 +17,7 @@ pub enum StackLaunching {
     Pieces,
     /// One captured graph per pass, from Python.
     Captured,
-    /// From C++, ahead of the card.
+    /// Launches from C++, ahead of the card.
     Native,
 }
 

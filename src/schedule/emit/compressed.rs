@@ -16,7 +16,8 @@ const EMPTY_PLACES: usize = (BLOCK - 1) * KERNEL_BLOCKS as usize;
 
 const BLOCK: usize = 8;
 
-/// From here on, the kernel selects the elements. Empty entries add at most 1/8 to the bytes.
+/// Number of elements from which the kernel selects them. Empty entries add at most 1/8 to the
+/// bytes.
 const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
 
 /// Thresholds per round of [`Call::MagnitudesCounted`], and rounds that find one exactly.
@@ -116,7 +117,7 @@ impl Emitter<'_> {
         self.copy(id, flat(&heard, 0, elems), out.clone());
     }
 
-    /// By kernel. Adds the contributions of the other ranks before its own.
+    /// Adds the contributions of the other ranks before its own.
     fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands, dealt: Dealt) {
         let SumOperands { x, kept, whole, out } = parts;
         let (cards, own) = (self.placed.mesh.joint_size(axes), self.position(axes));

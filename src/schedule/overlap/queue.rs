@@ -20,7 +20,7 @@ pub(super) enum UnitKind {
     Collective,
     /// A fused product and exchange: nothing else runs concurrently.
     Both,
-    /// From the first stage to the second, or a collective of all.
+    /// Transfer from the first stage to the second, or a collective of all.
     Transfer(Vec<usize>),
 }
 

@@ -144,7 +144,7 @@ impl Server {
         Ok(Self { shared, waker, threads: vec![accept, watch] })
     }
 
-    /// All other processes have been told when the call returns.
+    /// Returns when all other processes have been told.
     pub(super) fn fail(&self, text: &str) {
         self.shared.fail(0, text.to_owned());
     }

@@ -222,7 +222,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// For short messages. A write to a stopped peer ends after `write_limit`.
+    /// Configures short messages. A write to a stopped peer ends after `write_limit`.
     pub(super) fn prepare(self, write_limit: Duration) -> io::Result<Self> {
         match &self {
             Self::Tcp(stream) => {
