@@ -3,9 +3,9 @@
 //! All stages have the same mesh, and a rank exchanges values with the ranks at its position in
 //! other stages.
 //!
-//! Invariants: a value is sent to a stage at most once, unless it depends only on inputs or
-//! weights: such values are computed where they are read. Ops after the micro-batches run in
-//! program order on all stages, so their transfers have one order.
+//! Invariants: a value is sent to a stage at most once. Values that depend only on inputs or
+//! weights are computed where they are read. Ops after the micro-batches run in program order on
+//! all stages, so their transfers have one order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
