@@ -240,7 +240,7 @@ impl CollectiveCost {
             let is_here = |a: usize, b: usize| topology.level_between(a, b) == index;
             match level.fabric {
                 Fabric::Switch => {
-                    cards.iter().for_each(|card| push(Link::Port { level: index, card: *card }))
+                    cards.iter().for_each(|card| push(Link::Port { level: index, card: *card }));
                 }
                 Fabric::Bus => {
                     let units = cards.chunk_by(|a, b| a / level.cards == b / level.cards);
