@@ -1,4 +1,4 @@
-//! Mistral, Phi-3, GLM-4, OLMo 2, Gemma 2 and Gemma 3: logits and tokens of transformers, and
+//! Mistral, Phi-3, GLM-4, `OLMo` 2, Gemma 2 and Gemma 3: logits and tokens of transformers, and
 //! faults that must show.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
@@ -144,11 +144,11 @@ fn sabotages() -> Vec<Sabotage> {
         }),
         ("glm4", "the whole head rotated", |config| config.rope.part = 1.0),
         ("glm4", "halves rotated instead of neighbours", |config| {
-            config.rope.pairing = RotaryPairing::Halves
+            config.rope.pairing = RotaryPairing::Halves;
         }),
         ("phi3", "the whole head rotated", |config| config.rope.part = 1.0),
         ("phi3", "neighbours rotated instead of halves", |config| {
-            config.rope.pairing = RotaryPairing::Neighbours
+            config.rope.pairing = RotaryPairing::Neighbours;
         }),
         ("olmo2", "queries and keys without norms", |config| {
             attention(config, |_, attention| attention.qk_norm = None);

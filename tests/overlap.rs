@@ -300,7 +300,7 @@ fn mutants_of_overlapped_stages_are_found() {
             .collect();
         for pair in transfers.windows(2).step_by(3) {
             noticed(rank, &format!("transfers {pair:?} are exchanged"), &|steps| {
-                steps.swap(pair[0], pair[1])
+                steps.swap(pair[0], pair[1]);
             });
             made[1] += 1;
         }

@@ -121,7 +121,7 @@ fn logits_log_probabilities_and_text_come_with_each_token() {
                     texts.push_str(token.text);
                 }
                 RequestEvent::Token(token) => {
-                    assert!(token.logits.is_none() && token.log_probabilities.is_none())
+                    assert!(token.logits.is_none() && token.log_probabilities.is_none());
                 }
                 RequestEvent::End { request, text, finish } => {
                     if request == 0 {

@@ -330,7 +330,7 @@ fn configurations_with_holes_and_contradictions() {
 
     let model = Broken::copy(INDEXED);
     model.json("config.json", |config| {
-        drop(config.insert("architectures".to_owned(), json!(["MambaForCausalLM"])))
+        drop(config.insert("architectures".to_owned(), json!(["MambaForCausalLM"])));
     });
     says(
         &model.refused(),

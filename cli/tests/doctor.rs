@@ -293,7 +293,7 @@ const FAULTS: [Fault; 16] = [
             host.tool(
                 "hccn_tool",
                 &HCCN_TOOL.replace("switch[0]", "switch[$([ $2 = 2 ] && echo 1 || echo 0)]"),
-            )
+            );
         },
         "TLS switch",
         &["card 2 only", "EI0006"],

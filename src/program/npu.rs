@@ -312,7 +312,7 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let w = emit.dense(w);
     let scale = emit.shaped(scale, [n]);
     emit.write_shaped(out, [m, n], |emit, out| {
-        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out })
+        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out });
     });
 }
 

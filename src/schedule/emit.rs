@@ -373,7 +373,7 @@ impl<'a> Emitter<'a> {
     fn exchange(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
         match kind {
             CollectiveKind::AllReduce { reduce: Reduce::Tree } => {
-                self.all_reduce_in_tree(op, axes, send, &recv)
+                self.all_reduce_in_tree(op, axes, send, &recv);
             }
             CollectiveKind::ReduceScatter { reduce: Reduce::Tree, counts } => {
                 self.reduce_scatter_in_tree(op, axes, counts, send, &recv);
@@ -606,7 +606,7 @@ impl<'a> Emitter<'a> {
         } else {
             let staged = self.temporary(whole.dtype, [whole.elems()].into());
             self.blocks(&staged, &whole, dim, &parts, |emitter, block, window| {
-                emitter.copy(id, window, block)
+                emitter.copy(id, window, block);
             });
             staged
         };
@@ -634,7 +634,7 @@ impl<'a> Emitter<'a> {
         let kind = CollectiveKind::AllToAll { send_counts, recv_counts };
         self.exchange(id, axes, kind, packed, staged.clone());
         self.blocks(&staged, &recv, from, &incoming, |emitter, block, window| {
-            emitter.copy(id, block, window)
+            emitter.copy(id, block, window);
         });
     }
 

@@ -71,7 +71,7 @@ impl fmt::Display for Plan {
                         CollectiveKind::AllReduce { reduce } => write!(f, " {reduce}")?,
                         CollectiveKind::AllGather { counts } => write!(f, " {}", list(counts))?,
                         CollectiveKind::ReduceScatter { reduce, counts } => {
-                            write!(f, " {reduce} {}", list(counts))?
+                            write!(f, " {reduce} {}", list(counts))?;
                         }
                         CollectiveKind::AllToAll { send_counts, recv_counts } => {
                             write!(f, " {} {}", list(send_counts), list(recv_counts))?;

@@ -90,7 +90,7 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
         match step.action {
             Action::Wait(event) => match recorded.get(event.index()).copied().flatten() {
                 Some(clock) => {
-                    now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other]))
+                    now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other]));
                 }
                 None => {
                     problems.push(Diagnostic::new(

@@ -255,7 +255,7 @@ impl Trainer {
                     inputs.extend(of_update().chain([number_input(name::FACTOR, factor)]));
                 }
                 part if part.ends_step() && !is_scaled && self.layout.stages == 1 => {
-                    inputs.extend(of_update())
+                    inputs.extend(of_update());
                 }
                 _ => {}
             }

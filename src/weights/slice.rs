@@ -216,7 +216,7 @@ impl<'a> StoredView<'a> {
                 Some(delta) => {
                     let first = self.offset + start;
                     convert::convert_changed(from, to, raw, out, |index, numbers| {
-                        delta.add(first + index, numbers)
+                        delta.add(first + index, numbers);
                     })
                 }
             };

@@ -112,7 +112,7 @@ impl Found<'_> {
                     self.add("record deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(before) = (0..at).rev().find(same_stream) {
                         self.add("record too early", op, place, |plans| {
-                            plans[rank].steps[before..=at].rotate_right(1)
+                            plans[rank].steps[before..=at].rotate_right(1);
                         });
                     }
                 }
@@ -121,7 +121,7 @@ impl Found<'_> {
                     self.add("wait deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(behind) = (at + 1..plan.steps.len()).find(same_stream) {
                         self.add("wait too late", op, place, |plans| {
-                            plans[rank].steps[at..=behind].rotate_left(1)
+                            plans[rank].steps[at..=behind].rotate_left(1);
                         });
                     }
                 }
@@ -299,7 +299,7 @@ impl Found<'_> {
             }
             let place = self.place(rank, at);
             self.add(class, step.op.index(), place, |plans| {
-                plans[rank].steps[at].action = Action::Launch(other)
+                plans[rank].steps[at].action = Action::Launch(other);
             });
         }
     }

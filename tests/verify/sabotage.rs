@@ -18,7 +18,7 @@ pub(crate) fn all() -> Vec<Sabotage> {
     vec![
         ("the base of the rotary embedding", qwen2(), |model| set(model, "rope_theta", json!(5e5))),
         ("YaRN's factor", (family("qwen2"), yarn), |model| {
-            model.config["rope_scaling"]["factor"] = json!(4.0)
+            model.config["rope_scaling"]["factor"] = json!(4.0);
         }),
         ("a final norm 5 % too large", qwen2(), |model| scale(model, "model.norm.weight", 1.05)),
         ("two rows of a gate", qwen2(), |model| swap_rows(model, "model.layers.1.mlp.gate_proj.weight", 1)),
@@ -31,7 +31,7 @@ pub(crate) fn all() -> Vec<Sabotage> {
         }),
         ("the norms' epsilon", qwen2(), |model| set(model, "rms_norm_eps", json!(1e-5))),
         ("a bias that is missing", qwen2(), |model| {
-            scale(model, "model.layers.0.self_attn.q_proj.bias", 0.0)
+            scale(model, "model.layers.0.self_attn.q_proj.bias", 0.0);
         }),
         ("a transposed block of the output projection", qwen2(), |model| {
             transpose(model, "model.layers.0.self_attn.o_proj.weight");

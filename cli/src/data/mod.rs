@@ -202,7 +202,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
     let mut ignore = Draft::new("--out", ignore_bin.clone());
     let progress = Progress::reading(bytes_of(&options.files));
     let prepared = prepare(&texts, &encoder, options.skip_bad_lines, &mut tokens, &mut ignore, &|read| {
-        progress.advance(read)
+        progress.advance(read);
     });
     progress.finish();
     let prepared = prepared?;

@@ -162,7 +162,7 @@ impl KernelBench {
         let ran: Arc<Mutex<Option<KernelRun>>> = Arc::default();
         let kept = Arc::clone(&ran);
         emulator.watch_kernels(move |run| {
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone())
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone());
         });
         let cann = Cann::new(emulator.table()).map_err(failed)?;
         let device = Device::open(&cann, 0).map_err(failed)?;
@@ -240,7 +240,7 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
                 .filter(|touch| own.contains(&touch.address))
         };
         let mut add = |rule: &str, expected: String, found: String| {
-            all.push(of_memory(run, name, rule, expected, found))
+            all.push(of_memory(run, name, rule, expected, found));
         };
         let written: u64 = touched(true).map(|touch| touch.bytes).sum();
         match argument.direction {

@@ -318,7 +318,7 @@ impl<'a> MeasuredExchange<'a> {
         let Self { dtype, send, recv, communicator, stream, .. } = self;
         match self.op {
             Collective::AllReduce => {
-                communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?
+                communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?;
             }
             Collective::AllGather => communicator.enqueue_all_gather(send, recv, *dtype, stream)?,
             Collective::ReduceScatter => {

@@ -88,7 +88,7 @@ impl Team {
             copy_bytes_per_s: 2.0 * bytes / plain.min(streaming),
             triad_bytes_per_s: 3.0 * bytes / triad,
             peak_f32_flops: peak(rates::f32_operations(isa, CHAIN_STEPS), &mut || {
-                rates::f32_chains(isa, CHAIN_STEPS)
+                rates::f32_chains(isa, CHAIN_STEPS);
             }),
             peak_bf16_flops: peak(rates::bf16_operations(isa, CHAIN_STEPS), &mut || {
                 rates::bf16_chains(isa, CHAIN_STEPS);

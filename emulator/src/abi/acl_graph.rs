@@ -155,7 +155,7 @@ impl Machine {
         })?;
         let outcome = self.replay(graph, stream).and_then(|()| self.synchronize_stream(stream, timeout));
         self.update(|state| {
-            state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended")
+            state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended");
         });
         outcome
     }

@@ -373,7 +373,7 @@ impl State {
                 }
             }
             (ChosenTransport::SharedMemory, key @ Key::Pair { .. }) => {
-                communicator.post_to_matching(key, |communicator| Message::Moved { communicator, key })
+                communicator.post_to_matching(key, |communicator| Message::Moved { communicator, key });
             }
             (ChosenTransport::Process | ChosenTransport::Tcp, _) => {}
         }

@@ -120,7 +120,7 @@ impl State {
     fn start(&mut self, id: u64, card: u32, entry: Entry) {
         match entry {
             Entry::Task { name, task, load, .. } if self.timed.is_some() => {
-                self.start_load(id, name, task, load)
+                self.start_load(id, name, task, load);
             }
             Entry::Task { name, task: Some(task), is_brief, .. } => {
                 self.scheduler.launches.push(ReadyLaunch::Task { stream: id, name, task, is_brief });

@@ -104,7 +104,7 @@ pub(crate) fn interpret(program: &StormProgram) -> Vec<Expected> {
         note_comm(&mut comms, step);
         match step {
             StormStep::Fill { rank, at, bytes, value, .. } => {
-                memory.write(*rank, *at, &vec![*value; *bytes as usize])
+                memory.write(*rank, *at, &vec![*value; *bytes as usize]);
             }
             StormStep::Load { rank, at, bytes, salt, .. } => memory.write(*rank, *at, &noise(*salt, *bytes)),
             StormStep::Copy { rank, from, to, width, rows, .. } => {

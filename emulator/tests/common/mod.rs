@@ -200,10 +200,10 @@ pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>)
                 bytes.extend(value.to_le_bytes());
             }
             HcclDataType::HCCL_DATA_TYPE_FP16 => {
-                bytes.extend(half::f16::from_f64(value as f64).to_le_bytes())
+                bytes.extend(half::f16::from_f64(value as f64).to_le_bytes());
             }
             HcclDataType::HCCL_DATA_TYPE_BFP16 => {
-                bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes())
+                bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes());
             }
             HcclDataType::HCCL_DATA_TYPE_FP32 => bytes.extend((value as f32).to_le_bytes()),
             HcclDataType::HCCL_DATA_TYPE_FP64 => bytes.extend((value as f64).to_le_bytes()),

@@ -80,7 +80,7 @@ impl SplitChoice {
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 Some((key, value)) if JobSplit::KEYS.contains(&key) => {
-                    choices.push((key.to_owned(), value.to_owned()))
+                    choices.push((key.to_owned(), value.to_owned()));
                 }
                 _ => problems.push(
                     Diagnostic::new(place, "names nothing of a setting")

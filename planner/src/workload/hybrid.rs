@@ -161,7 +161,7 @@ impl Hybrid {
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         match self.block {
             FeedForwardBlock::Experts(experts) => {
-                steps.extend(experts.block(self.hidden, rows, split, precision))
+                steps.extend(experts.block(self.hidden, rows, split, precision));
             }
             FeedForwardBlock::Dense(intermediate) => {
                 let width = intermediate.div_ceil(split.tensor);

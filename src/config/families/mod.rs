@@ -216,7 +216,7 @@ pub(crate) struct Layers {
     /// Soft caps of scores and logits.
     pub(crate) caps: Caps,
     /// Activation of a file without `hidden_activation`. `None`: the key is `hidden_act`, and the
-    /// activation is SiLU.
+    /// activation is `SiLU`.
     pub(crate) activation: Option<Activation>,
     /// Positions of the norms in a layer.
     pub(crate) norms: NormPlaces,

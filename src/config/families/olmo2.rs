@@ -1,4 +1,4 @@
-//! OLMo 2: norms after both parts only, and all query or key heads of a token are normalised
+//! `OLMo` 2: norms after both parts only, and all query or key heads of a token are normalised
 //! together.
 
 use super::{Bias, FamilyTable, Layers, llama};

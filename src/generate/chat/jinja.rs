@@ -407,7 +407,7 @@ mod tests {
                 // Iterating over None is an error in Python, but empty in minijinja.
                 (None, "TypeError") if found.is_ok() => continue,
                 (None, "TypeError" | "UndefinedError" | "RecursionError") => {
-                    assert!(found.is_err(), "{place}")
+                    assert!(found.is_err(), "{place}");
                 }
                 (None, message) => {
                     let refused = found.unwrap_err().to_string();

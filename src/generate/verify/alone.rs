@@ -159,7 +159,7 @@ pub(super) fn around(
                 }
             }
             Kind::QuantMatMul { .. } => {
-                roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default()
+                roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default();
             }
             _ => {}
         }

@@ -58,7 +58,7 @@ pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emi
     let x = emit.shaped(x, [m, k]);
     emit.write_shaped(scales, [m], |emit, scales| {
         emit.write_shaped(integers, [m, k], |emit, out| {
-            emit.calls.push(Call::DynamicQuant { x, out, scales })
+            emit.calls.push(Call::DynamicQuant { x, out, scales });
         });
     });
 }

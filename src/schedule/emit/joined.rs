@@ -170,7 +170,7 @@ impl Emitter<'_> {
             if let (Some(out), Some(weight), true) = (rows, weight, *width > 0) {
                 let activation = Activation { x: joint.x.clone(), tokens: None };
                 self.write_calls(product.op, |emit| {
-                    joined::product(activation, vec![weight], bias, out, emit)
+                    joined::product(activation, vec![weight], bias, out, emit);
                 });
             }
             self.is_emitted.insert(product.op);
@@ -267,7 +267,7 @@ impl Emitter<'_> {
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
         self.known.clear();
         self.write_calls(one, |emit| {
-            joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit)
+            joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit);
         });
         Ok(())
     }

@@ -245,7 +245,7 @@ fn weights<'a>(
                 pieces.entry(weight.as_str()).or_default().push((name, source, record.shape().elems()));
             }
             (Some(_), _) => {
-                problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype))
+                problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype));
             }
             (None, _) => problems.push(
                 Diagnostic::new(place(), "a weight that the model does not have")

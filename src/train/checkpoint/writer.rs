@@ -149,7 +149,7 @@ impl Writer {
                         .found(format!("{} bytes", bytes.len())),
                 ),
                 None => {
-                    problems.push(Diagnostic::new(place(), "not a part of this process, or written twice"))
+                    problems.push(Diagnostic::new(place(), "not a part of this process, or written twice"));
                 }
             }
         }

@@ -56,10 +56,10 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     for option in options.chunks(2) {
         match option {
             ["--kills", number] => {
-                kills = number.parse().with_context(|| format!("--kills {number}: expected a number"))?
+                kills = number.parse().with_context(|| format!("--kills {number}: expected a number"))?;
             }
             ["--seed", number] => {
-                seed = number.parse().with_context(|| format!("--seed {number}: expected a number"))?
+                seed = number.parse().with_context(|| format!("--seed {number}: expected a number"))?;
             }
             ["--program", path] => program = Some(PathBuf::from(path)),
             ["--launcher", name] => launcher = JobLauncher::of(name)?,

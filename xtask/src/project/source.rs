@@ -81,7 +81,7 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
         match token {
             TokenTree::Ident(name) => copy(code, name.span().byte_range(), &name.to_string()),
             TokenTree::Punct(sign) => {
-                copy(code, sign.span().byte_range(), sign.as_char().encode_utf8(&mut [0; 4]))
+                copy(code, sign.span().byte_range(), sign.as_char().encode_utf8(&mut [0; 4]));
             }
             TokenTree::Literal(literal) if !text[literal.span().byte_range()].contains(['"', '\'']) => {
                 copy(code, literal.span().byte_range(), &literal.to_string());

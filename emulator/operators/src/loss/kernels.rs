@@ -81,7 +81,7 @@ pub(crate) fn cross_entropy(
         LossReduction::None => f32::store(&loss.collapsed(), 0, &losses),
         LossReduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
         LossReduction::Mean => {
-            f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / total_weight(&labels)])
+            f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / total_weight(&labels)]);
         }
     }
     Ok(())

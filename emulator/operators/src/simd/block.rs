@@ -92,7 +92,11 @@ pub(crate) fn add_pairs(isa: Isa, packed: &PackedBlock<'_, u16>, sums: &mut Sums
         let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
         // SAFETY: the lengths were checked, and the instruction set is available.
         unsafe {
-            by_lines!(sums.lines, x86::pairs_avx512, (a, packed.line_stride, b, packed.words, c, sums.stride))
+            by_lines!(
+                sums.lines,
+                x86::pairs_avx512,
+                (a, packed.line_stride, b, packed.words, c, sums.stride)
+            );
         };
     }
 }

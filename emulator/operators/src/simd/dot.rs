@@ -134,7 +134,7 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => {
-            run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums)
+            run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums);
         }
         Vectors::Pairs(values) => {
             assert!(

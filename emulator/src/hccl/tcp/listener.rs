@@ -26,7 +26,7 @@ pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn En
             Err(_) if endpoint.strong_count() == 0 => return,
             // The connection ended, or no file descriptor is free; the next accept may succeed.
             Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
-                std::thread::sleep(Duration::from_millis(10))
+                std::thread::sleep(Duration::from_millis(10));
             }
             Err(_) => return,
         }

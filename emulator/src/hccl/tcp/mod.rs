@@ -311,7 +311,7 @@ fn connect(to: &ProcessAddress, deadline: Instant) -> io::Result<TcpStream> {
             match TcpStream::connect_timeout(&SocketAddr::new(*address, to.port), attempt) {
                 Ok(socket) => return Ok(socket),
                 Err(error) => {
-                    last = io::Error::new(error.kind(), format!("{address} port {}: {error}", to.port))
+                    last = io::Error::new(error.kind(), format!("{address} port {}: {error}", to.port));
                 }
             }
         }

@@ -258,7 +258,7 @@ impl<'a> OwnPart<'a> {
                     }
                     (Some(source), None) => sends.push(self.transfer(from.position, spot.position, source)),
                     (None, Some(target)) => {
-                        receives.push(self.transfer(from.position, spot.position, target))
+                        receives.push(self.transfer(from.position, spot.position, target));
                     }
                     (Some(_), Some(_)) | (None, None) => {}
                 }
