@@ -113,7 +113,7 @@ fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, windows: Windows)
             let nth =
                 written.map(|name| fields.optional_size(name)).into_iter().flatten().next().unwrap_or(nth);
             let sliding = LayerKind { is_sliding: true, window };
-            let kind = |layer: usize| if layer % nth == 0 { LayerKind::FULL } else { sliding };
+            let kind = |layer: usize| if layer.is_multiple_of(nth) { LayerKind::FULL } else { sliding };
             ((1..=nth.min(layers.unwrap_or(nth))).map(kind).collect(), &[FULL, SLIDING])
         }
     };

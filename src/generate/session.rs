@@ -188,6 +188,9 @@ impl Session {
 
     /// Starts a session with the weights that `fill` provides. Without a tokenizer, prompts must be
     /// ids.
+    ///
+    /// # Errors
+    /// The deployment cannot be compiled, a card refuses a call, or `fill` fails.
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,

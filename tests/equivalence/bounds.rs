@@ -130,8 +130,8 @@ fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor
     expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs())).collect()
 }
 
-/// Returns the error of a movement. Only sums round: `n` partial sums in f32 with one store, or `n
-/// - 1` stores in a ring.
+/// Returns the error of a movement. Only sums round: `n` partial sums in f32 with one store, or
+/// `n - 1` stores in a ring.
 pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f64> {
     use ascend_tp::base::Reduce;
     let rounds = match kind {
