@@ -407,7 +407,6 @@ pub(super) struct RehearseOptions {
 
 #[cfg(test)]
 mod tests {
-    use ascend_tp::config::ModelConfig;
     use ascend_tp::machine::{Soc, Topology};
     use ascend_tp::placement::Residual;
     use clap::CommandFactory;
@@ -425,14 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_is_in_the_help() {
+    fn the_help_names_the_list_of_presets() {
         for command in ["explain", "rehearse"] {
             let help =
                 Arguments::command().find_subcommand_mut(command).unwrap().render_long_help().to_string();
             let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-            for name in ModelConfig::PRESETS {
-                assert!(help.contains(name), "{command}: {name}");
-            }
+            assert!(help.contains("see `ascend-tp models`"), "{command}: {help}");
         }
     }
 

@@ -1,3 +1,5 @@
+//! An initialised CANN library.
+
 use std::ffi::CStr;
 use std::fmt;
 use std::path::Path;

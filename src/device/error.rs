@@ -1,3 +1,5 @@
+//! Errors of the device layer, with names and numbers for the message.
+
 use std::fmt;
 
 use ascend_tp_sys::{LoadError, aclnn_status_name};

@@ -1,3 +1,5 @@
+//! Kernels from loaded binaries.
+
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! A checked operator that can be enqueued repeatedly.
+
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The rendezvous token of a communicator.
+
 use std::ffi::c_char;
 use std::fmt;
 use std::sync::Arc;

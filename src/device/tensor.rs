@@ -1,3 +1,5 @@
+//! Strided views of device memory, for operators.
+
 use std::fmt;
 use std::sync::Arc;
 

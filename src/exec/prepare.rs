@@ -1,3 +1,5 @@
+//! Prepares one call of a plan.
+
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
 use crate::call::{Call, View};
 use crate::device::{

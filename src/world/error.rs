@@ -1,3 +1,5 @@
+//! Errors of the environment and of the rendezvous.
+
 use std::fmt;
 
 /// Error of [`World::from_env`](super::World::from_env) or a [`ProcessGroup`](super::ProcessGroup).

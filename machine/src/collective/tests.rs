@@ -1,3 +1,5 @@
+//! Tests of exchange costs against published figures and closed forms.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Errors of a rehearsal.
+
 use ascend_tp::emulator::EmulatorError;
 
 use ascend_tp::base::Diagnostics;

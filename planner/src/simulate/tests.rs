@@ -1,3 +1,5 @@
+//! Checks the simulation against manual sums and general invariants.
+
 use ascend_tp_machine::Soc;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Formats a validation as text.
+
 use std::collections::BTreeMap;
 
 use super::{Class, Confidence, Statistics, UnpredictedRows, Validation, ValidationRow, ValidationSummary};

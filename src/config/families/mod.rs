@@ -69,8 +69,8 @@ impl Family {
         self.0
     }
 
-    /// Returns the family of a table that is not listed.
     #[cfg(test)]
+    /// Returns the family of a table that is not listed.
     pub(crate) const fn of(table: &'static FamilyTable) -> Self {
         Self(table)
     }

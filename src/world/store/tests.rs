@@ -1,3 +1,5 @@
+//! Tests with stores of several ranks in one process.
+
 use std::thread;
 
 use crossbeam_channel::bounded;
