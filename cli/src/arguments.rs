@@ -46,9 +46,9 @@ Examples:
       that sets RANK and WORLD_SIZE";
 
 const VERIFY_EXAMPLES: &str = "\
-Exit code 0 if the results are within the bound, 1 if they are not.
+Exit code 0 if the results are within the printed error bound, else 1.
 Options of a training step, such as --recipe and --zero, need --train. Without
-it, use --mesh with pp and tp axes, and --exact.
+--train, --mesh accepts only the axes pp and tp.
 
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
@@ -105,7 +105,8 @@ pub(super) enum Command {
     /// Generate text from prompts
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateOptions),
-    /// Compare many cards with one card, op by op, and optionally with a reference
+    /// Compare the results of many cards with those of one card, op by op, and optionally with a
+    /// reference
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyOptions),
     /// Show the placement of each weight, the collectives and their reasons, and the memory of each
@@ -207,7 +208,7 @@ pub(super) struct GenerateOptions {
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// Add every sum in a fixed order, so that the logits of a prompt have the same bits on any
+    /// Compute every sum in a fixed order, so that the logits of a prompt have the same bits on any
     /// number of cards and in any batch
     #[arg(long, help_heading = "Parallelism")]
     pub(super) exact: bool,
@@ -277,7 +278,7 @@ pub(super) struct GenerateOptions {
     /// Print token ids, texts and the summary as JSON
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    /// Print one JSON line for each token during generation, for each end and for the summary
+    /// Print one JSON line for each token, for the end of each sequence, and for the summary
     #[arg(long, requires = "json", help_heading = "Output")]
     pub(super) stream: bool,
     /// Add log-probabilities of each token and of the N most likely tokens to the JSON
@@ -301,8 +302,8 @@ pub(super) struct VerifyOptions {
     #[arg(long, value_parser = positive, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: Option<usize>,
     /// File with f32 outputs of another implementation: `input_ids`, `logits`, `greedy_prompt` and
-    /// `greedy_ids`. The program in f32 is compared with the file, and the program in --dtype with
-    /// f32
+    /// `greedy_ids`. The f32 results are compared with the file, and the results in --dtype
+    /// with the f32 results
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub(super) reference: Option<PathBuf>,
     /// Element type of weights and activations, or w8a8

@@ -44,10 +44,10 @@ pub(super) struct CheckpointOptions {
 pub(super) enum CheckpointCommand {
     /// Show the step, mesh, files, tensors with their layouts, and state of the run
     Inspect(CheckpointInspectOptions),
-    /// Read every byte and compare it with the recorded digests
+    /// Compute the digests of all files and compare them with the recorded digests
     Verify(CheckpointVerifyOptions),
-    /// Write the checkpoint for another mesh; values do not change, and dims stay sharded along the
-    /// axes that the new mesh has
+    /// Write the checkpoint for another mesh. Values do not change. A dim stays sharded along an
+    /// axis if the new mesh has this axis
     Reshard(ReshardOptions),
     /// Export the model in the format of transformers
     Export(ExportOptions),

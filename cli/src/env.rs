@@ -1,7 +1,7 @@
-//! `env`: replaces this process by a program on the emulator's drop-in libraries.
+//! `env`: replaces this process with a program that loads the emulator's drop-in libraries.
 //!
-//! Mistakes that would make the libraries refuse every call are refused here: another toolkit on
-//! the library path, unknown settings of the emulator, and a `torch_npu` for another `torch`.
+//! Reports mistakes before the program starts: missing libraries, another toolkit on the library
+//! path, unknown settings of the emulator, and a `torch_npu` for another `torch`.
 
 use std::env;
 use std::ffi::OsString;
@@ -26,10 +26,10 @@ Examples:
   ASCEND_EMULATOR=strict ascend-tp env -- ./a.out
       after `source npu/set_env.sh`";
 
-/// Default of `--libraries`; `set_env.sh` sets this variable.
+/// Environment variable with the default of `--libraries`. `set_env.sh` sets it.
 const FOLDER: &str = "ASCEND_TP_LIBRARIES";
 const PATH: &str = "LD_LIBRARY_PATH";
-/// Search path of Python packages. The folder of libraries contains CANN's `acl` in `python`.
+/// Search path of Python packages. The subfolder `python` of the libraries has the package `acl`.
 const PYTHON_PATH: &str = "PYTHONPATH";
 
 /// Python program that prints the versions of the two packages, which must match.
@@ -49,7 +49,7 @@ pub(super) struct EnvOptions {
     program: Vec<OsString>,
 }
 
-/// Runs the command. Returns only if the program cannot be started.
+/// Runs the command. Returns only if there are problems or the program cannot be started.
 pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     let folder =
         options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
@@ -104,7 +104,7 @@ fn before(folder: &Path, old: &OsString) -> OsString {
     path
 }
 
-/// Returns the problems of a folder of libraries and of the library path after it.
+/// Returns the problems of `folder` and of `old`, the previous library path.
 fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
     const MARKS: [&str; 2] = ["libascendcl.so", "libascend_tp_emulator_dropin.so"];
     let mut problems = Vec::new();

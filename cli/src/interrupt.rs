@@ -2,11 +2,11 @@
 //!
 //! - Input: SIGINT, SIGTERM, SIGHUP, or the failure of another process.
 //! - Output: exit code 130 after a signal, exit code 3 after a failure.
-//! - Invariant: the other processes of the world are notified at once.
 //!
 //! Three modes exist:
 //!
-//! - [`catch`] sets a flag that loading and generating poll. If the command does not end in time,
+//! - The handler of [`catch`] notifies the other processes and sets a flag. The loader and the
+//!   generation loop poll the flag. If the command does not end in time,
 //!   for example because a card hangs, the handler ends the process.
 //! - Between [`end_in_order`] and [`end_soon`], the command takes the time it needs and notifies
 //!   the other processes itself. A second signal ends it (but see [`ignore_second_signal`]).
@@ -24,8 +24,8 @@ use super::note;
 
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Launchers forward a signal that the terminal has sent to every process. A second signal within
-/// this time is a copy of the first one.
+/// The terminal sends Ctrl-C to every process, and a launcher sends the signal again. While the
+/// command ends gracefully, a second signal within this time counts as a copy of the first.
 const SAME: Duration = Duration::from_secs(1);
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -39,10 +39,10 @@ pub(super) fn is_requested() -> bool {
     REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
 }
 
-/// From now on the command polls [`is_requested`] and ends after it has agreed with
-/// the other processes and saved its work.
+/// From now on the command polls [`is_requested`] and ends after all processes have
+/// agreed on the last step and saved.
 ///
-/// The handler notifies no process. Only a second signal ends this process.
+/// The handler notifies no process, and ends this process only at a second signal.
 pub(super) fn end_in_order() {
     IS_IN_ORDER.store(true, Ordering::Relaxed);
 }
@@ -50,8 +50,8 @@ pub(super) fn end_in_order() {
 /// Ignores every signal after the first one, for ranks that a supervisor has started.
 ///
 /// The first signal may be the supervisor's request to save and restart on more cards. A later
-/// Ctrl-C must not interrupt the saving. A second Ctrl-C ends the supervisor, and the system then
-/// kills its ranks.
+/// Ctrl-C must not interrupt the saving. A second Ctrl-C ends the supervisor, and the Linux
+/// kernel then kills its ranks.
 pub(super) fn ignore_second_signal() {
     IGNORES_SECOND.store(true, Ordering::Relaxed);
 }
@@ -81,7 +81,8 @@ pub(super) fn end_soon() -> Arc<AtomicBool> {
     Arc::clone(REQUESTED.get_or_init(Arc::default))
 }
 
-/// Installs a handler that ends the command in order. Returns the flag that the first signal sets.
+/// Installs a handler that ends the command gracefully. Returns the flag that the first signal
+/// sets.
 ///
 /// The handler lives as long as the process and must not keep the group alive. Dropping the group
 /// forwards the remaining messages of the first process.
@@ -111,7 +112,8 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
             exit(INTERRUPTED.into());
         }
     };
-    // Without a handler, a signal kills the process and the system releases its cards.
+    // The error is ignored: without a handler, a signal kills the process and the system releases
+    // its cards.
     let _uncaught = ctrlc::set_handler(handler);
     requested
 }

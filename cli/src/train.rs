@@ -86,14 +86,15 @@ Examples:
 #[derive(Clone, Debug, Args)]
 pub(super) struct TrainOptions {
     /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped
-    /// model; without --data, a tiny model with random weights]
+    /// model with --data; without --data, a tiny model with random weights, which learns the
+    /// shipped text]
     #[arg(long, value_name = "DIR", requires = "data", help_heading = "Model")]
     model: Option<PathBuf>,
     /// Initialize the weights randomly with this seed
     #[arg(long, value_name = "SEED", help_heading = "Model")]
     init_seed: Option<u64>,
     /// Training data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or
-    /// FILE.safetensors. Can be repeated [default, without --model: the shipped text]
+    /// FILE.safetensors. Can be repeated
     #[arg(long, value_name = "PATH", help_heading = "Data")]
     data: Vec<PathBuf>,
     /// Folder of the tokenizer for text data [default: the model's folder]
@@ -141,11 +142,11 @@ pub(super) struct TrainOptions {
     /// Write the timeline of the second step of this run as a trace for Perfetto
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     trace: Option<PathBuf>,
-    /// Text to continue with the trained weights, read from the last checkpoint
+    /// Prompt that the trained model continues at the end, with the weights of the last checkpoint
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
     sample: Option<String>,
-    /// Print a final line with `digest` and the SHA-256 of all weights and optimizer states, as
-    /// whole tensors sorted by name
+    /// Print a final line with `digest` and the SHA-256 of all weights and optimizer states, over
+    /// unsharded tensors sorted by name
     #[arg(long, help_heading = "Output")]
     digest: bool,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator

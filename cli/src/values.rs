@@ -21,7 +21,7 @@ pub(super) enum PrecisionName {
     F16,
     Bf16,
     #[value(
-        help = "8-bit weights and products in linear layers, quantised while loading; else the model's 16-bit type"
+        help = "8-bit weights and products in linear layers, quantised at load time; other layers use the model's 16-bit type"
     )]
     W8a8,
 }

@@ -86,9 +86,9 @@ pub(super) enum BenchPart {
     Exact,
     /// Growth of cost with cards, hidden size, layers, sequence length and message size
     Scaling,
-    /// Every figure that has a target
+    /// All measurements for which the project has a target value
     All,
-    /// Other programs at the same tasks on this machine: transformers, llama.cpp, Open MPI and
+    /// Other programs with the same tasks on this machine: transformers, llama.cpp, Open MPI and
     /// gloo, if they are installed
     Peers,
     /// Run another program until the parent of this process ends

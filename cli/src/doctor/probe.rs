@@ -23,8 +23,8 @@ use crate::cards;
 use crate::failure::Failure;
 use crate::values::DeviceKind;
 
-/// Time limit of a child. First use of a card loads operators. Ranks that cannot connect fail after
-/// 120 s, the minimum of `HCCL_CONNECT_TIMEOUT`.
+/// Time limit of a child. It exceeds 120 s, the smallest `HCCL_CONNECT_TIMEOUT`, plus the time to
+/// load operators at the first use of a card.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,9 +1,9 @@
-//! Overhead of the runtime: the executor over a decode plan. The emulator only checks and queues
-//! each call ([`Mode::HostOnly`]).
+//! Overhead of the runtime: time of the executor for a decode plan. The emulator only checks and
+//! queues each call ([`Mode::HostOnly`]).
 //!
 //! | column | meaning |
 //! |---|---|
-//! | ns per step and rank | CPU time of the ranks' threads, divided by plan steps |
+//! | ns per step and rank | CPU time of the ranks' threads, divided by the plan steps of all ranks |
 //! | wall | wall time, all ranks at once on the available cores, divided by plan steps |
 //! | process | CPU time of the whole process, including the emulated cards, divided by plan steps |
 
@@ -33,7 +33,7 @@ const COLUMNS: [Column; 9] = [
     column("run_us", "µs per run", Form::Decimal),
 ];
 
-/// The first run links, and the second run of a captured plan records.
+/// The first run prepares the operators, and the second run of a captured plan records the graph.
 const WARMUP: usize = 5;
 
 fn now_ns(clock: ClockId) -> u64 {

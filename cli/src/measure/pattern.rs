@@ -38,7 +38,7 @@ impl ElementRun {
         value as f32
     }
 
-    /// Returns at most one block of bytes.
+    /// Returns whole periods, at most `REPEATS`. `bytes` repeats and truncates them.
     fn block(self, world: usize, dtype: DType) -> Vec<u8> {
         let values: Vec<f32> = (0..PERIOD).map(|index| self.at(index, world)).collect();
         (0..PERIOD * REPEATS.min(self.elems / PERIOD + 1))

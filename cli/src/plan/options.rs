@@ -42,7 +42,7 @@ pub(crate) struct PlanOptions {
     /// Find the best split for training
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
-    /// Compare predictions with every shipped measurement, and published closed forms with ours
+    /// Compare predictions with every shipped measurement, and our formulas with published ones
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
     /// Element type of weights and activations, or w8a8 [default: the model's own]

@@ -39,8 +39,8 @@ use super::step::{StepContext, StepOptions};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestartOptions {
-    /// Number of processes to start, one card each. MIN:MAX starts as many as cards answer and the
-    /// mesh allows
+    /// Number of processes to start, one card each. MIN:MAX starts one process
+    /// for each card that responds, as far as the mesh allows
     #[arg(long, value_name = "N", conflicts_with = "cards", help_heading = "Processes")]
     processes: Option<Processes>,
     /// Maximum number of restarts of all processes from the newest checkpoint after a failure
@@ -52,10 +52,10 @@ pub(super) struct RestartOptions {
         help_heading = "Processes"
     )]
     max_restarts: usize,
-    /// Interval in seconds of checks for returned cards, with --processes MIN:MAX and --save; 0
-    /// disables them. When cards return, all ranks save and restart on more cards. If the run then
-    /// fails within an hour, it continues without these cards, does not count a restart, and
-    /// doubles the interval
+    /// Seconds between checks whether failed cards respond again, with --processes MIN:MAX and
+    /// --save; 0 disables the checks. When cards respond, all ranks save and restart on more cards.
+    /// If the run then fails within an hour, it continues without these cards, does not count a
+    /// restart, and doubles the interval
     #[arg(
         long,
         value_name = "SECONDS",

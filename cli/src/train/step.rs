@@ -41,8 +41,8 @@ pub(crate) struct StepOptions {
     /// Mesh axes with their sizes, such as dp=2,tp=4 or pp=2,dp=2,cp=2,tp=2 (pipeline, data,
     /// context and tensor parallelism). In dp=*,tp=4, dp takes the remaining cards.
     /// tp_row=2,tp_col=4 shards each weight along both dims; tp_depth=2 distributes a micro-batch
-    /// over two such grids. auto takes the fastest mesh and micro-batch that plan --train finds for
-    /// the other options [default: tp over all cards]
+    /// over two such grids. auto selects the mesh and micro-batch that plan --train predicts to be
+    /// the fastest with the other options [default: tp over all cards]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES", help_heading = "Parallelism")]
     pub(super) mesh: Option<String>,
@@ -60,8 +60,8 @@ pub(crate) struct StepOptions {
     /// attention) instead of gathering them before it; plan --train shows when this is faster
     #[arg(long, help_heading = "Parallelism")]
     pub(super) ring: bool,
-    /// Number of sequences in a micro-batch of one data-parallel card [default: its whole share;
-    /// with pipeline stages, a size that gives four micro-batches per stage]
+    /// Number of sequences per micro-batch and data-parallel rank [default: global batch / dp; with
+    /// pipeline stages, a size that gives four micro-batches per stage]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub(super) micro_batch: Option<NonZero<usize>>,
     /// Activations to recompute in the backward pass: none, selective (all but matrix products and
@@ -186,7 +186,7 @@ struct Overrides {
     /// Number of tokens per sequence
     #[arg(long, value_name = "N", help_heading = "Training")]
     seq: Option<usize>,
-    /// Add every sum in a fixed order: results have the same bits with any mesh, sharding,
+    /// Compute every sum in a fixed order: results have the same bits with any mesh, sharding,
     /// micro-batch and recomputation
     #[arg(long, help_heading = "Training")]
     exact: bool,
@@ -232,7 +232,7 @@ struct Overrides {
     /// magnitude) or topk=SHARE (the largest values). The error is carried to the next step
     #[arg(long, value_name = "HOW", help_heading = "Parallelism", display_order = 801)]
     compress: Option<Compression>,
-    /// Number of steps before gradients are compressed [default: three fifths of all steps]
+    /// Number of steps before gradients are compressed [default: 60 % of the steps]
     #[arg(long, value_name = "N", help_heading = "Parallelism", display_order = 802)]
     compress_after: Option<usize>,
 }

@@ -1,24 +1,25 @@
 //! The protocol between the processes and rank 0's store.
 //!
-//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian. Data
-//! from strangers gives an error, never a large allocation: frames before a hello are short.
+//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian.
+//! Bytes from an unknown program give an error and no large allocation, because the first frame is
+//! limited to [`HELLO_BYTES`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Opens every hello, before the version.
+/// Mark of a hello, between its kind and the version.
 const MAGIC: [u8; 7] = *b"ascendt";
 
 pub(super) const VERSION: u8 = 3;
 
-/// Largest frame before a hello.
+/// Maximum length of a hello frame in bytes.
 pub(super) const HELLO_BYTES: usize = 4096;
 
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Largest frame after a hello.
+/// Maximum length of any other frame in bytes.
 pub(super) const FRAME_BYTES: usize = 1 << 30;
 
 /// Identity of a process.
@@ -32,11 +33,11 @@ pub struct Peer {
     pub process_id: u32,
     /// Name of the host.
     pub host: String,
-    /// Unique even if host names repeat.
+    /// Identifier of the host, unique even if two hosts have the same name.
     pub host_id: String,
-    /// Index on its host, if given.
+    /// Index of the process on its host, if the launcher gives it.
     pub local_rank: Option<usize>,
-    /// Card index, if given; known after the rendezvous.
+    /// Card index. `None` before the rendezvous if the launcher gives none.
     pub card: Option<usize>,
     /// Physical card, if known.
     pub physical_card: Option<usize>,
@@ -222,7 +223,8 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Configures short messages. A write to a stopped peer ends after `write_limit`.
+    /// Prepares the socket: sends short messages at once, and ends each write to a stopped peer
+    /// after `write_limit`.
     pub(super) fn prepare(self, write_limit: Duration) -> io::Result<Self> {
         match &self {
             Self::Tcp(stream) => {
@@ -273,7 +275,7 @@ impl Socket {
         self.receive_hearing(limit, &|| ())
     }
 
-    /// Calls `heard` for each piece, because a long message takes time.
+    /// Calls `heard` after each piece, so that a peer that sends a long message counts as alive.
     pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<Message> {
         let mut length = [0; 4];
         self.read(&mut length)?;

@@ -1,7 +1,8 @@
 //! Routing of tokens to experts and back.
 //!
-//! Invariants: of equal scores, the lower expert comes first. Copies for one expert keep their
-//! order. Sums are f32 in the order of the choices and rounded once.
+//! Invariants: of equal scores, the lower expert comes first. The copies for one expert are in the
+//! order of the tokens. `combine` adds in f32, addends first, then the choices in their order, and
+//! converts to the output type once.
 
 use crate::Tiles;
 use crate::lane::Lane;
@@ -10,8 +11,8 @@ use crate::reduction::kernels::rows;
 use crate::reduction::order::compare;
 use crate::view::StridedView;
 
-/// Stores the `k` greatest softmax values of each row and their experts. `finished` rows get the
-/// expert number past the last.
+/// Stores the `k` greatest softmax values of each row and their experts. In rows where
+/// `finished` is not 0, each expert index is the number of experts; the values do not change.
 pub(crate) fn choose(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -67,7 +68,7 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
-    /// Contiguous copies, up to the given number.
+    /// Copies of all experts without gaps. The field is the number of rows.
     Dropless(usize),
     /// Fixed number of rows per expert.
     Capacity(usize),
@@ -75,16 +76,17 @@ pub(crate) enum CopyLayout {
 
 #[derive(Debug)]
 pub(crate) struct DealtChoices {
-    /// Position of each choice's copy; -1 if it was dropped.
+    /// Row of each choice's copy; -1 if the expert's capacity was exceeded.
     pub(crate) places: Vec<i64>,
     pub(crate) counts: Vec<i64>,
-    /// The choice of each copy.
+    /// Index of the choice that is copied to each row. `None` for an empty row.
     pub(crate) copies: Vec<Option<usize>>,
 }
 
-/// Assigns choices to `number` experts in order. An expert at capacity keeps its first choices.
+/// Sorts the choices by expert. If an expert has more choices than its capacity, the later ones are
+/// dropped.
 ///
-/// If `number` is 0 and nothing is dropped, any expert is allowed.
+/// If `number` is 0, expert indices are not checked.
 pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<DealtChoices, String> {
     let order = sorted_places(chosen);
     let length = match layout {
@@ -134,7 +136,7 @@ pub(crate) fn place_rows(tiles: &dyn Tiles, x: &StridedView, taken: &[Option<usi
     });
 }
 
-/// A weighted row of `copies`, with an optional row of `bias`.
+/// One term of a sum: a weighted row of `copies` plus a row of `bias`. Both rows are optional.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowTerm {
     pub(crate) row: Option<usize>,
@@ -142,7 +144,8 @@ pub(crate) struct RowTerm {
     pub(crate) bias: Option<usize>,
 }
 
-/// Computes `out[i] = sum of addends[i] + sum over shares of factor * (copies[row] + bias[row])`.
+/// Computes `out[i] = sum of addends[i] + sum over shares of factor * (copies[row] +
+/// bias[expert])`.
 ///
 /// # Shapes
 ///
