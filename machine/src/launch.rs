@@ -69,7 +69,7 @@ pub struct LaunchOperand {
 /// Memory layout of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OperandLayout {
-    /// Row-major without gaps.
+    /// Row-major order without gaps.
     Dense,
     /// Dense with the last two dims swapped.
     Transposed,

@@ -40,7 +40,7 @@ pub enum Argument<T> {
     Tensor(T),
     /// A list of tensors.
     Tensors(Vec<T>),
-    /// A constant operand.
+    /// A constant operand of an operator.
     Scalar(Number),
     /// An array of integers.
     Ints(Vec<i64>),

@@ -20,7 +20,7 @@ pub enum DType {
     I8,
     /// Unsigned 8-bit integer, for packed signs or raw bytes.
     U8,
-    /// One byte, 0 or 1.
+    /// One byte that is 0 or 1.
     Bool,
 }
 

@@ -17,7 +17,7 @@ pub struct HostTensor {
     pub shape: Shape,
     /// Element type of the tensor.
     pub dtype: DType,
-    /// The elements, row-major.
+    /// The elements in row-major order.
     pub data: HostData,
 }
 

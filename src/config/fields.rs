@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
         format!("{}: {}{name}", self.file, self.prefix)
     }
 
-    /// Adds a problem.
+    /// Adds a problem to the report.
     pub(super) fn report(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }

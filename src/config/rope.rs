@@ -15,7 +15,7 @@
 
 use std::f64::consts::TAU;
 
-/// A rotary embedding.
+/// Rotary position embedding of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// The base: pair `i` of `n` turns by `theta^(-i/n)` radians per position.

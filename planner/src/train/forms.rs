@@ -33,7 +33,7 @@ pub struct Gpt {
 /// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Serial: all activations.
+    /// Serial, without parallelism: all activations.
     Serial,
     /// Tensor parallel: all activations.
     Tensor,

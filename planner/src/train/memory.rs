@@ -18,7 +18,7 @@ const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 /// Bytes of one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobMemory {
-    /// Parameters in 16 bits.
+    /// Bytes of the 16-bit parameters.
     pub parameters: f64,
     /// Gradients of the card's parameters.
     pub gradients: f64,

@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 /// Maximum number of characters of a value in a message.
 const SHOWN: usize = 40;
 
-/// A JSON value.
+/// A JSON value that was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Json {
     Null,
