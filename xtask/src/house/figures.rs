@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::source::{self, RustFile};
-use super::{CIRCLES, Items, LIBRARY, LONG_FUNCTION, Uses, circles, lines_by_package, packages};
+use super::{CIRCLES, Items, LIBRARY, LONG_FUNCTION, PublicApi, Uses, circles, lines_by_package, packages};
 use crate::project;
 
 const EMULATOR: &str = "emulator/src/";
@@ -75,7 +75,11 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     add("all lines of Rust", sources.iter().map(|source| source.lines).sum());
     add("type names with two or more types", items.types.values().filter(|places| places.len() > 1).count());
     let (public, unused, for_tests) = items.public_uses(&Uses::of(&sources));
-    add(&format!("public items of `{LIBRARY}`"), public);
+    let shown = PublicApi::of(&sources)?;
+    add(&format!("public items of `{LIBRARY}` that `cargo doc` shows"), shown.count());
+    add("entry types that `cargo doc` shows", shown.entries());
+    add("entry types with an example", shown.entries_with_example());
+    add(&format!("`pub` items of `{LIBRARY}`"), public);
     add("public items used in no other file", unused.len());
     add("public items used only in tests, examples and benches", for_tests);
     add(&format!("functions of more than {LONG_FUNCTION} lines"), items.long.len());

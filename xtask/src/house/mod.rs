@@ -4,6 +4,7 @@
 //! `build.rs` without tests. Macros are not expanded, and any matching word is a use.
 
 pub(crate) mod figures;
+mod public;
 pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use crate::built::cargo;
 use crate::project;
 use crate::project::imports::Imports;
 use crate::project::source::{Source, is_word};
+use public::{ShownItem, ShownKind};
 use source::RustFile;
 
 const LONG_FUNCTION: usize = 70;
@@ -36,6 +38,7 @@ pub(crate) fn count() -> Result<String> {
     text.push_str(&items.type_names());
     text.push_str(&items.long_functions());
     text.push_str(&items.tuple_parameters());
+    text.push_str(&PublicApi::of(&sources)?.text());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
     for (folder, circles) in CIRCLES.iter().zip(circles(&root)?) {
@@ -187,6 +190,56 @@ impl<'a> Uses<'a> {
     }
 }
 
+/// The items that `cargo doc` shows, see [`public`].
+struct PublicApi(Vec<ShownItem>);
+
+impl PublicApi {
+    fn of(sources: &[RustFile]) -> Result<Self> {
+        public::shown(sources, LIBRARY).map(Self)
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn entries(&self) -> usize {
+        self.0.iter().filter(|item| item.is_entry).count()
+    }
+
+    fn entries_with_example(&self) -> usize {
+        self.0.iter().filter(|item| item.is_entry && item.has_example).count()
+    }
+
+    fn text(&self) -> String {
+        let heading = format!(
+            "{} public items of {LIBRARY} that `cargo doc` shows: {} names, {} methods. {} of {} entry types have an \
+             example",
+            self.count(),
+            self.0.iter().filter(|item| item.kind != ShownKind::Method).count(),
+            self.0.iter().filter(|item| item.kind == ShownKind::Method).count(),
+            self.entries_with_example(),
+            self.entries(),
+        );
+        let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for item in &self.0 {
+            let methods = by_name.entry(&item.owner).or_default();
+            if item.kind == ShownKind::Method {
+                methods.push(&item.name);
+            }
+        }
+        let without =
+            |owner: &str| self.0.iter().any(|item| item.owner == owner && item.is_entry && !item.has_example);
+        let entries: Vec<String> = by_name
+            .iter()
+            .map(|(owner, methods)| {
+                let mark = if without(owner) { " (no example)" } else { "" };
+                format!("{owner}{mark}: {}", methods.join(" "))
+            })
+            .collect();
+        list(&heading, &entries)
+    }
+}
+
 #[derive(Default)]
 struct Items<'a> {
     of: Option<&'a RustFile>,
@@ -272,8 +325,8 @@ impl<'a> Items<'a> {
     fn public(&self, sources: &[RustFile]) -> String {
         let (count, unused, for_tests) = self.public_uses(&Uses::of(sources));
         let heading = format!(
-            "{count} public items of {LIBRARY} (functions, methods, types, constants). By word search, {} are used in \
-             no other file, and {for_tests} only in tests, examples and benches. Used in no other file:",
+            "{count} `pub` items of {LIBRARY}, with those that `cargo doc` hides. By word search, {} are used in no other \
+             file, and {for_tests} only in tests, examples and benches. Used in no other file:",
             unused.len()
         );
         list(&heading, &unused)
