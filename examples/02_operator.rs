@@ -3,11 +3,9 @@
 //! `cargo run --example 02_operator`
 #![expect(clippy::print_stdout, reason = "examples print their results")]
 
-use ascend_tp::Cann;
-use ascend_tp::base::{DType, Number};
-use ascend_tp::device::{Buffer, Device, Event, Stream, Tensor, operator};
+use ascend_tp::device::{Buffer, Device, Event, Stream, Tensor, prepare};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::program::HostTensor;
+use ascend_tp::{Cann, DType, HostTensor, Number};
 
 fn main() -> anyhow::Result<()> {
     let emulator = Emulator::new(Config::default())?;
@@ -26,12 +24,12 @@ fn main() -> anyhow::Result<()> {
     // Arguments follow the C function: a product in the operands' precision, a sum with factor 1.
     // The library checks them during preparation. A prepared operator can be enqueued repeatedly.
     let multiply = |a: &Tensor, b: &Tensor, out: &Tensor| {
-        operator::prepare("aclnnMatmul", [a.into(), b.into(), out.into(), 0_i64.into()])
+        prepare("aclnnMatmul", [a.into(), b.into(), out.into(), 0_i64.into()])
     };
     let mut matmul = multiply(&a, &b, &product)?;
     let one = Number::Float(1.0);
     let mut twice =
-        operator::prepare("aclnnAdd", [(&product).into(), (&product).into(), one.into(), (&doubled).into()])?;
+        prepare("aclnnAdd", [(&product).into(), (&product).into(), one.into(), (&doubled).into()])?;
     let workspace = Buffer::new(&device, matmul.workspace_bytes().max(twice.workspace_bytes()).max(512))?;
 
     let (first, second) = (Stream::new(&device)?, Stream::new(&device)?);

@@ -3,11 +3,9 @@
 //! `cargo run --example 03_collective`
 #![expect(clippy::print_stdout, reason = "examples print their results")]
 
-use ascend_tp::Cann;
-use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device, ReduceOp, RootInfo, Stream};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::program::HostTensor;
+use ascend_tp::{Cann, DType, HostTensor};
 
 const WORLD: usize = 8;
 

@@ -3,7 +3,7 @@
 //! `cargo run --example 04_split_axis`
 #![expect(clippy::print_stdout, reason = "examples print their results")]
 
-use ascend_tp::placement::shard::{Remainder, TensorView, gather, split_axis};
+use ascend_tp::{Remainder, TensorView, gather, split_axis};
 
 fn main() -> anyhow::Result<()> {
     let data: Vec<i32> = (0..20).collect();

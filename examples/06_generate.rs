@@ -8,8 +8,7 @@ use std::path::Path;
 
 use ascend_tp::Cann;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{Model, Request, RequestEvent, Session};
+use ascend_tp::generate::{Model, Request, RequestEvent, SamplingOptions, Session};
 
 fn main() -> anyhow::Result<()> {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2"))?;

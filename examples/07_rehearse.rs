@@ -5,12 +5,9 @@
 #![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use anyhow::Context;
-use ascend_tp::base::DType;
-use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
-use ascend_tp::placement::Residual;
+use ascend_tp::{DType, Launching, ModelConfig, Residual};
 use ascend_tp_planner::rehearse::{Error, Rehearsal, Setting, Site};
 
 fn main() -> anyhow::Result<()> {

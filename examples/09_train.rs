@@ -3,13 +3,10 @@
 //! `cargo run --example 09_train`
 #![expect(clippy::print_stdout, reason = "examples print their results")]
 
-use ascend_tp::base::DType;
-use ascend_tp::compile::compile;
+use ascend_tp::compiler::{Builder, Kind};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{EngineOptions, NamedTensors, ProgramId};
-use ascend_tp::program::{Builder, Kind};
 use ascend_tp::train::Optimizer;
-use ascend_tp::{Cann, Engine, Mesh, Pins, Target};
+use ascend_tp::{Cann, DType, Engine, EngineOptions, Mesh, NamedTensors, Pins, ProgramId, Target, compile};
 
 fn main() -> anyhow::Result<()> {
     // 1. The program of a step, independent of cards.

@@ -9,17 +9,10 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use ascend_tp::base::{Bytes, DType};
-use ascend_tp::collective::exchanges;
-use ascend_tp::compile::{CompiledProgram, compile};
-use ascend_tp::config::ModelConfig;
+use ascend_tp::compiler::{Head, Region, RunShape, decoder, exchanges};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::{Model, Request, Session};
-use ascend_tp::placement::Residual;
-use ascend_tp::program::models::{Head, RunShape, decoder};
-use ascend_tp::schedule::Target;
-use ascend_tp::schedule::plan::Region;
-use ascend_tp::{Cann, Mesh, Pins};
+use ascend_tp::{Bytes, Cann, CompiledProgram, DType, Mesh, ModelConfig, Pins, Residual, Target, compile};
 
 const CARDS: usize = 8;
 

@@ -40,6 +40,22 @@ pub struct CompiledProgram {
 
 /// Compiles a program: chooses layouts, inserts and lowers collectives, and schedules all ranks.
 ///
+/// ```
+/// use ascend_tp::compiler::Builder;
+/// use ascend_tp::{DType, Mesh, Pins, Target, compile};
+///
+/// let mut build = Builder::new("linear");
+/// let x = build.input("x", [2, 4], DType::F32);
+/// let w = build.param("w", [6, 4], DType::F32);
+/// let y = build.matmul("bi,oi->bo", x, w);
+/// build.output("y", y);
+/// let mesh = Mesh::new(&[("tp", 2)])?;
+/// let pins = Pins::default().split_axis("w", 0);
+/// let compiled = compile(&build.finish()?, &mesh, &pins, Target::ANY)?;
+/// assert_eq!(compiled.plans.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// Returns all problems of the first pass that fails.
 pub fn compile(
@@ -65,6 +81,18 @@ pub fn pins(config: &ModelConfig, program: &Program, mesh: &Mesh, residual: Resi
 }
 
 /// How a model runs on one group of cards.
+///
+/// ```
+/// use ascend_tp::ModelConfig;
+/// use ascend_tp::compiler::{Deployment, Region};
+///
+/// let config = ModelConfig::preset("qwen2.5-0.5b").expect("a preset");
+/// let deployment = Deployment { context: 64, longest_prompt: 32, ..Deployment::of(&config, 2) };
+/// let programs = deployment.compile(&config)?;
+/// assert_eq!(programs.decode.len(), 2);
+/// println!("{} of weights on each card", programs.decode[0].region_bytes(Region::Weights));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment {
     /// Total number of cards.
@@ -146,6 +174,7 @@ impl Deployment {
     ///
     /// # Errors
     /// Fails if a stage has no cards.
+    #[doc(hidden)]
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let columns = self.cards / (self.stages * self.grid.cards()).max(1);
         Mesh::of_grid(columns, self.grid, config.kv_heads, config.heads_per_kv_head())
@@ -193,6 +222,7 @@ impl Deployment {
     ///
     /// # Errors
     /// Fails like [`Deployment::compile`].
+    #[doc(hidden)]
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;

@@ -15,6 +15,7 @@ pub enum Number {
     Int(i64),
 }
 
+#[doc(hidden)]
 impl Number {
     /// Returns the factor 1 in the type of a tensor.
     #[must_use]

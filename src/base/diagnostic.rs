@@ -22,6 +22,7 @@ pub struct Diagnostic {
     pub help: Option<String>,
 }
 
+#[doc(hidden)]
 impl Diagnostic {
     /// Creates a problem at `place`.
     #[must_use]
@@ -74,22 +75,26 @@ pub struct Diagnostics(Vec<Diagnostic>);
 impl Diagnostics {
     /// Creates an empty list.
     #[must_use]
+    #[doc(hidden)]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
     /// Adds one problem to the list.
+    #[doc(hidden)]
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.0.push(diagnostic);
     }
 
     /// Adds the problems of another pass.
+    #[doc(hidden)]
     pub fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
     /// Returns whether there are no problems.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -103,6 +108,7 @@ impl Diagnostics {
     /// Returns the lines for the user, one per problem, in order. Of each message, only the first
     /// ten and the number of the others are shown.
     #[must_use]
+    #[doc(hidden)]
     pub fn lines(&self) -> Vec<String> {
         let mut kinds: BTreeMap<&str, Vec<&Diagnostic>> = BTreeMap::new();
         for problem in &self.0 {
@@ -128,6 +134,7 @@ impl Diagnostics {
     ///
     /// # Errors
     /// Returns the collected problems, if any.
+    #[doc(hidden)]
     pub fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -26,6 +26,7 @@ pub enum DType {
 
 impl DType {
     /// All types, in the order of the enum.
+    #[doc(hidden)]
     pub const ALL: [Self; 8] =
         [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
 
@@ -42,12 +43,14 @@ impl DType {
 
     /// Returns whether the type is a floating-point type.
     #[must_use]
+    #[doc(hidden)]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
 
     /// Returns the name in program texts and on the command line.
     #[must_use]
+    #[doc(hidden)]
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -94,6 +97,15 @@ pub enum Weights {
 }
 
 /// Precision of a model: the type of activations and KV cache, and the weight representation.
+///
+/// ```
+/// use ascend_tp::{DType, Precision};
+///
+/// let float: Precision = DType::BF16.into();
+/// let quantised = Precision::w8a8(DType::BF16);
+/// assert_eq!(float.activations, quantised.activations);
+/// assert_ne!(float.weights, quantised.weights);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
     /// Element type of activations, KV cache, and all weights outside linear layers.
@@ -116,6 +128,7 @@ impl Precision {
 
     /// Returns the name on the command line and in reports.
     #[must_use]
+    #[doc(hidden)]
     pub const fn name(self) -> &'static str {
         match self.weights {
             Weights::Float => self.activations.name(),

@@ -11,6 +11,14 @@ use super::{DType, Reduce, Shape};
 
 /// A whole tensor in host memory. 16-bit floats are stored as f32 and are always representable in
 /// their type.
+///
+/// ```
+/// use ascend_tp::{DType, HostTensor};
+///
+/// let tensor = HostTensor::float([2, 2], DType::BF16, vec![1.0, 2.0, 3.0, 4.0]);
+/// assert_eq!(tensor.shape.sizes(), [2, 2]);
+/// assert_eq!(tensor.floats()[3], 4.0);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
     /// Sizes of the dims.
@@ -58,6 +66,7 @@ impl HostTensor {
     /// # Panics
     /// If the number of elements is not the shape's, or `dtype` is a float.
     #[must_use]
+    #[doc(hidden)]
     pub fn int(shape: impl Into<Shape>, dtype: DType, data: Vec<i64>) -> Self {
         let shape = shape.into();
         assert_eq!(shape.elems(), data.len(), "elements of a tensor of shape {shape}");
@@ -88,6 +97,7 @@ impl HostTensor {
 
     /// Returns the elements of an integer tensor. A float tensor has none.
     #[must_use]
+    #[doc(hidden)]
     pub fn ints(&self) -> &[i64] {
         match &self.data {
             HostData::Int(data) => data,
@@ -97,6 +107,7 @@ impl HostTensor {
 
     /// Returns the elements in the card's layout, little-endian.
     #[must_use]
+    #[doc(hidden)]
     pub fn to_bytes(&self) -> Vec<u8> {
         let floats = self.floats().iter();
         let ints = self.ints().iter();
@@ -117,6 +128,7 @@ impl HostTensor {
     /// # Panics
     /// If the number of bytes does not match the shape.
     #[must_use]
+    #[doc(hidden)]
     pub fn from_bytes(shape: impl Into<Shape>, dtype: DType, bytes: &[u8]) -> Self {
         let shape = shape.into();
         assert_eq!(
@@ -143,6 +155,7 @@ impl HostTensor {
     ///
     /// # Panics
     /// If the shape of the part is not the block's, or the element types differ.
+    #[doc(hidden)]
     pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
         let strides = self.shape.strides();
         let at = indices(&part.shape).map(|index| {

@@ -19,6 +19,7 @@ pub enum Remainder {
     ZeroPadded,
 }
 
+#[doc(hidden)]
 impl Remainder {
     /// Returns the elements of part `index`, without zeros. Never overflows.
     ///

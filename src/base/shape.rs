@@ -15,24 +15,28 @@ pub struct Shape(Dims);
 impl Shape {
     /// Creates a shape from its sizes.
     #[must_use]
+    #[doc(hidden)]
     pub fn new(sizes: impl Into<Vec<usize>>) -> Self {
         Self(sizes.into().into())
     }
 
     /// Returns the number of dims.
     #[must_use]
+    #[doc(hidden)]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the number of elements, 1 for a scalar.
     #[must_use]
+    #[doc(hidden)]
     pub fn elems(&self) -> usize {
         self.0.iter().product()
     }
 
     /// Returns the row-major strides, in elements.
     #[must_use]
+    #[doc(hidden)]
     pub fn strides(&self) -> Dims {
         let mut strides: Dims = smallvec![1; self.0.len()];
         for dim in (1..self.0.len()).rev() {
@@ -49,6 +53,7 @@ impl Shape {
 
     /// Returns the shape with size `size` at `dim`.
     #[must_use]
+    #[doc(hidden)]
     pub fn with(&self, dim: usize, size: usize) -> Self {
         let mut sizes = self.0.clone();
         sizes[dim] = size;

@@ -9,6 +9,7 @@ use std::ops::{Add, AddAssign};
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
+#[doc(hidden)]
 impl Bytes {
     /// Returns the size of `elems` elements of `size_bytes` each.
     #[must_use]

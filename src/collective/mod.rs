@@ -2,7 +2,7 @@
 //!
 //! Input: a program and its placement. Output: a [`Placed`] program of ops on local shards and
 //! collectives. The passes are [`insert_reshards`], [`lower`], [`fuse`] and
-//! [`share`]. [`verify`] checks the result using only the ops' rules.
+//! [`share`](fn@share). [`verify`] checks the result using only the ops' rules.
 //!
 //! Invariants: values keep their ids through all passes. Every rank runs the same ops in the same
 //! order.
@@ -40,6 +40,21 @@ pub struct Parallelized {
 
 /// Splits a program over a mesh: chooses layouts, inserts reshards, lowers them to collectives, and
 /// verifies.
+///
+/// ```
+/// use ascend_tp::compiler::{Builder, print_placed};
+/// use ascend_tp::{DType, Mesh, Pins, parallelize};
+///
+/// let mut build = Builder::new("linear");
+/// let x = build.input("x", [2, 4], DType::F32);
+/// let w = build.param("w", [6, 4], DType::F32);
+/// let y = build.matmul("bi,oi->bo", x, w);
+/// build.output("y", y);
+/// let pins = Pins::default().split_axis("w", 1);
+/// let split = parallelize(&build.finish()?, &Mesh::new(&[("tp", 2)])?, &pins)?;
+/// assert!(print_placed(&split.lowered).contains("all_reduce"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// Returns all problems of the first pass that fails.

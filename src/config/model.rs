@@ -102,6 +102,7 @@ impl ModelConfig {
     ///
     /// # Errors
     /// As for [`Self::from_json`].
+    #[doc(hidden)]
     pub fn from_json_of(text: &str, weights: impl FnOnce() -> DType) -> Result<Self, Diagnostics> {
         Self::among(Family::ALL, text, weights)
     }
@@ -165,12 +166,14 @@ impl ModelConfig {
 
     /// Returns the rows of the query projection.
     #[must_use]
+    #[doc(hidden)]
     pub const fn query_width(&self) -> usize {
         self.heads * self.head_dim
     }
 
     /// Returns the rows of the key projection, and of the value projection.
     #[must_use]
+    #[doc(hidden)]
     pub const fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }

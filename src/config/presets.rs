@@ -11,9 +11,11 @@ use super::model::ModelConfig;
 
 impl ModelConfig {
     /// The `config.json` of the shipped checkpoint, which has 8 million parameters.
+    #[doc(hidden)]
     pub const SHIPPED: &'static str = include_str!("../../models/kjv-qwen2/config.json");
 
     /// The names that [`Self::preset`] knows.
+    #[doc(hidden)]
     pub const PRESETS: [&'static str; 12] = [
         "qwen-72b",
         "qwen2-72b",

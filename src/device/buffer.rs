@@ -16,6 +16,22 @@ use crate::base::{Bytes, Diagnostic};
 ///
 /// The contents are initially undefined, and any stream can write them. The caller must order the
 /// accesses; an error there gives wrong numbers, but never access to freed or foreign memory.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::device::Buffer;
+///
+/// let buffer = Buffer::new(&device, 4)?;
+/// buffer.write(0, &[1, 2, 3, 4])?;
+/// let mut bytes = [0; 2];
+/// buffer.read(2, &mut bytes)?;
+/// assert_eq!(bytes, [3, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferInner>);
 
@@ -66,6 +82,7 @@ impl Buffer {
     ///
     /// # Errors
     /// It is another card.
+    #[doc(hidden)]
     pub fn shared_with(&self, device: &Arc<Device>) -> Result<Self> {
         let own = &self.0.device;
         if own.ordinal() != device.ordinal() || !Arc::ptr_eq(own.cann(), device.cann()) {
@@ -79,6 +96,7 @@ impl Buffer {
 
     /// Returns the card of the memory.
     #[must_use]
+    #[doc(hidden)]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
@@ -183,6 +201,7 @@ pub struct BufferSlice {
 impl BufferSlice {
     /// Returns the card of the memory.
     #[must_use]
+    #[doc(hidden)]
     pub fn device(&self) -> &Arc<Device> {
         self.buffer.device()
     }
@@ -195,12 +214,14 @@ impl BufferSlice {
 
     /// Returns the first byte.
     #[must_use]
+    #[doc(hidden)]
     pub const fn start(&self) -> usize {
         self.start
     }
 
     /// Returns the length in bytes.
     #[must_use]
+    #[doc(hidden)]
     pub const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
@@ -225,6 +246,7 @@ impl BufferSlice {
 
     /// Returns whether the slices share a byte.
     #[must_use]
+    #[doc(hidden)]
     pub fn overlaps(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer.0.memory, &other.buffer.0.memory)
             && self.start < other.start + other.len_bytes
@@ -235,6 +257,7 @@ impl BufferSlice {
 
     /// Returns the first byte's address, for reports.
     #[must_use]
+    #[doc(hidden)]
     pub fn device_address(&self) -> u64 {
         self.address().addr() as u64
     }

@@ -17,6 +17,19 @@ use super::error::{CallError, Error, Result, status_name};
 ///
 /// The library is finalised when the last value made from it is dropped. Create one per table and
 /// share it: a second one ends when the first one does.
+///
+/// ```
+/// use ascend_tp::Cann;
+/// use ascend_tp::emulator::{Config, Emulator};
+///
+/// // Cards if a toolkit is installed, else emulated cards.
+/// let cann = match Cann::load(None) {
+///     Ok(cann) => cann,
+///     Err(_) => Cann::new(Emulator::new(Config::with_cards(2))?.table())?,
+/// };
+/// assert!(cann.device_count()? > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Cann {
     table: Arc<Table>,
     /// Must finalise the library that it initialised.
@@ -69,12 +82,14 @@ impl Cann {
 
     /// Returns the library's version.
     #[must_use]
+    #[doc(hidden)]
     pub fn toolkit_version(&self) -> Option<String> {
         toolkit_version(&self.table)
     }
 
     /// Lists needed operators that the library lacks.
     #[must_use]
+    #[doc(hidden)]
     pub fn missing_operators(&self) -> &[&'static str] {
         &self.table.missing_operators
     }

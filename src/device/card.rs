@@ -17,6 +17,19 @@ use crate::base::{Bytes, Diagnostic};
 ///
 /// The card uses its default context, which all threads of the process share. HCCL creates a
 /// communicator's streams in that context, and work of one context cannot wait for work of another.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+///
+/// use ascend_tp::device::Device;
+///
+/// let device = Device::open(&cann, 0)?;
+/// let memory = device.memory()?;
+/// println!("{} of {} free", memory.free, memory.total);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Device {
     cann: Arc<Cann>,
     ordinal: usize,
@@ -95,12 +108,14 @@ impl Device {
 
     /// Returns the card's number.
     #[must_use]
+    #[doc(hidden)]
     pub const fn ordinal(&self) -> usize {
         self.ordinal
     }
 
     /// Returns the CANN instance of the card.
     #[must_use]
+    #[doc(hidden)]
     pub const fn cann(&self) -> &Arc<Cann> {
         &self.cann
     }
@@ -152,6 +167,7 @@ impl Device {
     /// # Errors
     /// That error, or values of this device are still alive; then the card is closed when they are
     /// dropped.
+    #[doc(hidden)]
     pub fn close(self: Arc<Self>) -> Result<()> {
         if let Some(error) = self.take_parked() {
             return Err(error);

@@ -58,6 +58,34 @@ pub struct RankParts<'a> {
 /// [`Self::enqueue_all_reduce`] can run in place.
 ///
 /// Threads cannot share a communicator, so the order of calls is the program's.
+///
+/// ```
+/// # use ascend_tp::DType;
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// use ascend_tp::device::{Buffer, Communicator, Device, ReduceOp, RootInfo, Stream};
+///
+/// let devices = [Device::open(&cann, 0)?, Device::open(&cann, 1)?];
+/// let root = RootInfo::create(&devices[0])?;
+/// let rank = |rank: usize| -> Result<f32, ascend_tp::device::Error> {
+///     let communicator = Communicator::join(&root, 2, rank, &devices[rank])?;
+///     let (buffer, stream) = (Buffer::new(&devices[rank], 4)?, Stream::new(&devices[rank])?);
+///     buffer.write(0, &(rank as f32 + 1.0).to_le_bytes())?;
+///     let whole = buffer.whole();
+///     communicator.enqueue_all_reduce(&whole, &whole, DType::F32, ReduceOp::Sum, &stream)?;
+///     stream.synchronize()?;
+///     let mut bytes = [0; 4];
+///     buffer.read(0, &mut bytes)?;
+///     Ok(f32::from_le_bytes(bytes))
+/// };
+/// std::thread::scope(|scope| {
+///     for thread in [0, 1].map(|number| scope.spawn(move || rank(number))) {
+///         assert_eq!(thread.join().expect("no panic").expect("a sum"), 3.0);
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Communicator {
     device: Arc<Device>,
     comm: Handle,
@@ -71,6 +99,7 @@ impl Communicator {
     /// Returns the memory of one communicator on each card: a receive and a send buffer.
     /// `HCCL_BUFFSIZE` sets the size of one buffer in MB, 200 by default.
     #[must_use]
+    #[doc(hidden)]
     pub fn buffer_bytes() -> Bytes {
         let set = std::env::var("HCCL_BUFFSIZE").ok().and_then(|text| text.trim().parse::<u64>().ok());
         Bytes(2 * (set.filter(|size| *size > 0).unwrap_or(200) << 20))
@@ -80,6 +109,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The list is empty or contains a device twice.
+    #[doc(hidden)]
     pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else {
             return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
@@ -132,18 +162,21 @@ impl Communicator {
 
     /// Returns the rank of this end.
     #[must_use]
+    #[doc(hidden)]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
     /// Returns the number of ranks.
     #[must_use]
+    #[doc(hidden)]
     pub const fn world(&self) -> usize {
         self.world
     }
 
     /// Returns the card of this rank.
     #[must_use]
+    #[doc(hidden)]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -152,6 +185,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The library fails.
+    #[doc(hidden)]
     pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
@@ -166,6 +200,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The error that occurred since the communicator was created.
+    #[doc(hidden)]
     pub fn check_peers(&self) -> Result<()> {
         let table = self.device.enter()?;
         let mut found = HcclResult::HCCL_SUCCESS;
@@ -201,6 +236,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The rank does not exist, or as for [`Self::enqueue_all_reduce`].
+    #[doc(hidden)]
     pub fn enqueue_reduce(
         &self,
         send: &BufferSlice,
@@ -247,6 +283,7 @@ impl Communicator {
     /// # Errors
     /// A part does not fit `recv`, this rank's part differs in length from `send`, or as for
     /// [`Self::enqueue_all_reduce`].
+    #[doc(hidden)]
     pub fn enqueue_all_gather_v(
         &self,
         send: &BufferSlice,
@@ -305,6 +342,7 @@ impl Communicator {
     /// # Errors
     /// A part does not fit `send`, this rank's part differs in length from `recv`, or as for
     /// [`Self::enqueue_all_reduce`].
+    #[doc(hidden)]
     pub fn enqueue_reduce_scatter_v(
         &self,
         send: &BufferSlice,
@@ -360,6 +398,7 @@ impl Communicator {
     /// # Errors
     /// The slices differ in length or do not divide into parts, or as for
     /// [`Self::enqueue_all_reduce`].
+    #[doc(hidden)]
     pub fn enqueue_all_to_all(
         &self,
         send: &BufferSlice,
@@ -383,6 +422,7 @@ impl Communicator {
     ///
     /// # Errors
     /// A part does not fit its slice, or as for [`Self::enqueue_all_reduce`].
+    #[doc(hidden)]
     pub fn enqueue_all_to_all_v(
         &self,
         send: &BufferSlice,
@@ -450,6 +490,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The stream belongs to another card.
+    #[doc(hidden)]
     pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
         same_device("barrier", &self.device, stream.device())?;
         let table = self.device.enter()?;
@@ -463,6 +504,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The library fails.
+    #[doc(hidden)]
     pub fn abort(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped and not used again, so the device is taken once; the

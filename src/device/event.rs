@@ -9,6 +9,22 @@ use super::error::Result;
 use super::handle::Handle;
 
 /// An event of one card. Without a record, it counts as done.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::device::{Event, Stream};
+///
+/// let (first, second) = (Stream::new(&device)?, Stream::new(&device)?);
+/// let event = Event::new(&device)?;
+/// first.enqueue_record(&event)?;
+/// second.enqueue_wait(&event)?; // Work that follows runs after the work of `first`.
+/// second.synchronize()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Event {
     device: Arc<Device>,
@@ -28,6 +44,7 @@ impl Event {
     ///
     /// # Errors
     /// The card has no event left.
+    #[doc(hidden)]
     pub fn with_time(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE)
     }
@@ -44,6 +61,7 @@ impl Event {
 
     /// Returns the card of the event.
     #[must_use]
+    #[doc(hidden)]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -67,6 +85,7 @@ impl Event {
     ///
     /// # Errors
     /// Returns the error of that work.
+    #[doc(hidden)]
     pub fn is_done(&self) -> Result<bool> {
         let table = self.device.enter()?;
         let mut status = aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY;
@@ -81,6 +100,7 @@ impl Event {
     ///
     /// # Errors
     /// The events belong to different cards, store no time, or are not done.
+    #[doc(hidden)]
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         same_device("elapsed_us", &self.device, &start.device)?;
         let table = self.device.enter()?;

@@ -31,6 +31,7 @@ pub struct Graph {
     groups: Vec<Handle>,
 }
 
+#[doc(hidden)]
 impl Stream {
     /// Starts to capture the work that this thread enqueues here. Only this thread must avoid calls
     /// that wait.
@@ -52,6 +53,7 @@ impl Capture<'_> {
     ///
     /// # Errors
     /// The errors of `enqueue`, or it enqueues anything but operators.
+    #[doc(hidden)]
     pub fn group(&mut self, enqueue: impl FnOnce() -> Result<()>) -> Result<usize> {
         let device = self.stream.device();
         let table = device.enter()?;
@@ -112,6 +114,7 @@ impl Graph {
     /// # Errors
     /// The errors of `enqueue`; another card's or a capturing stream, no such group, or other
     /// operators.
+    #[doc(hidden)]
     pub fn exchange(
         &self,
         group: usize,

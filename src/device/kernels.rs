@@ -44,6 +44,7 @@ pub struct LoadedKernels {
     binaries: BTreeMap<&'static str, Arc<KernelBinary>>,
 }
 
+#[doc(hidden)]
 impl KernelSource {
     /// Returns the available kernels.
     #[must_use]

@@ -8,17 +8,14 @@
 //! | [`Stream`] | `aclrtStream` |
 //! | [`Event`] | `aclrtEvent` |
 //! | [`Buffer`], [`BufferSlice`] | device memory |
-//! | [`HostBuffer`] | page-locked memory |
 //! | [`Tensor`] | `aclTensor` |
-//! | [`Graph`] | `aclmdlRI`, made by a capture |
-//! | [`operator`], [`Prepared`] | the two phases of an aclnn operator |
-//! | [`KernelBinary`], [`Kernel`] | a loaded binary and its function |
+//! | [`prepare`], [`Prepared`] | the two phases of an aclnn operator |
 //! | [`Communicator`] | `HcclComm` |
 //!
 //! Invariants:
 //! * A value keeps everything alive that it was made from (`Arc`), so nothing is used after it is
 //!   freed. Dropping device memory first waits for the work of its card.
-//! * `enqueue_…` returns immediately. The [`Transfer`] owns the host memory of a copy until the
+//! * `enqueue_…` returns immediately. The `Transfer` owns the host memory of a copy until the
 //!   copy has ended.
 //! * Each call makes its card's context current on the calling thread, so threads need no
 //!   preparation.
@@ -41,7 +38,9 @@ mod event;
 mod graph;
 mod handle;
 mod kernel;
+#[doc(hidden)]
 pub mod kernels;
+#[doc(hidden)]
 pub mod operator;
 mod prepared;
 mod root_info;
@@ -49,15 +48,27 @@ mod stream;
 mod tensor;
 
 pub use buffer::{Buffer, BufferSlice};
-pub use cann::{Cann, toolkit_version};
+pub use cann::Cann;
+#[doc(hidden)]
+pub use cann::toolkit_version;
 pub use card::{Device, Memory};
-pub use communicator::{Communicator, RankParts, ReduceOp};
+#[doc(hidden)]
+pub use communicator::RankParts;
+pub use communicator::{Communicator, ReduceOp};
+#[doc(hidden)]
 pub use copy::{HostBuffer, Transfer};
-pub use error::{CallError, Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use error::{CallError, Result};
+pub use error::{Error, ErrorKind};
 pub use event::Event;
+#[doc(hidden)]
 pub use graph::{Capture, Graph};
+#[doc(hidden)]
 pub use kernel::{Kernel, KernelArgument, KernelBinary, PreparedKernel};
-pub use kernels::{KernelSource, LoadedKernels};
+pub use kernels::KernelSource;
+#[doc(hidden)]
+pub use kernels::LoadedKernels;
+pub use operator::prepare;
 pub use prepared::Prepared;
 pub use root_info::RootInfo;
 pub use stream::Stream;

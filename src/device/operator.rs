@@ -28,6 +28,31 @@ impl From<&Tensor> for Argument<Tensor> {
 /// Checks an operator with the card's library and prepares it. For example, `aclnnAdd` takes
 /// `self`, `other`, `alpha`, `out`.
 ///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::device::{Buffer, Stream, Tensor, prepare};
+/// use ascend_tp::{DType, Number};
+///
+/// let (input, output) = (Buffer::new(&device, 4)?, Buffer::new(&device, 4)?);
+/// input.write(0, &1.5_f32.to_le_bytes())?;
+/// let x = Tensor::contiguous(&input.whole(), DType::F32, [1])?;
+/// let y = Tensor::contiguous(&output.whole(), DType::F32, [1])?;
+/// let one = Number::Float(1.0);
+/// let mut double = prepare("aclnnAdd", [(&x).into(), (&x).into(), one.into(), (&y).into()])?;
+/// let workspace = Buffer::new(&device, double.workspace_bytes().max(512))?;
+/// let stream = Stream::new(&device)?;
+/// double.enqueue(&stream, Some(&workspace.whole()))?;
+/// stream.synchronize()?;
+/// let mut bytes = [0; 4];
+/// output.read(0, &mut bytes)?;
+/// assert_eq!(f32::from_le_bytes(bytes), 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The operator is unknown or missing, the arguments do not match its prototype, the operands
 /// belong to different cards, or the library refuses types, shapes or strides.

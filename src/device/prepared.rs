@@ -58,12 +58,14 @@ impl Prepared {
 
     /// Returns the C name.
     #[must_use]
+    #[doc(hidden)]
     pub const fn name(&self) -> &'static str {
         self.operator.name
     }
 
     /// Returns the card of the operator.
     #[must_use]
+    #[doc(hidden)]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -11,11 +11,26 @@ use super::error::Result;
 use crate::base::Diagnostic;
 
 /// Rendezvous token of a communicator. One rank creates it, and all ranks join with it.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::device::RootInfo;
+///
+/// let bytes = RootInfo::create(&device)?.to_bytes(); // Send them to the other processes.
+/// let root = RootInfo::from_bytes(&bytes)?;
+/// # drop(root);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RootInfo(Box<HcclRootInfo>);
 
 impl RootInfo {
     /// Length of [`Self::to_bytes`].
+    #[doc(hidden)]
     pub const LEN_BYTES: usize = HCCL_ROOT_INFO_BYTES as usize;
 
     /// Creates a token that is reachable through `device`.

@@ -17,6 +17,21 @@ use crate::base::Diagnostic;
 ///
 /// After an error, the rest of the queue does not run, and waiting for the stream returns the
 /// error.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::device::{Buffer, Stream};
+///
+/// let (from, to) = (Buffer::new(&device, 16)?, Buffer::new(&device, 16)?);
+/// let stream = Stream::new(&device)?;
+/// stream.enqueue_copy(&to.whole(), &from.whole())?;
+/// stream.synchronize()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream(Arc<Queue>);
 
@@ -77,6 +92,7 @@ impl Stream {
 
     /// Returns the card of the stream.
     #[must_use]
+    #[doc(hidden)]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
@@ -101,6 +117,7 @@ impl Stream {
     ///
     /// # Errors
     /// The error of the work, or one of kind [`Timeout`](super::ErrorKind::Timeout).
+    #[doc(hidden)]
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         let table = self.device().enter()?;
         let limit_ms = i32::try_from(limit.as_micros().div_ceil(1000).max(1)).unwrap_or(i32::MAX);
@@ -113,6 +130,7 @@ impl Stream {
     ///
     /// # Errors
     /// Returns the error of that work.
+    #[doc(hidden)]
     pub fn is_idle(&self) -> Result<bool> {
         let table = self.device().enter()?;
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
@@ -126,6 +144,7 @@ impl Stream {
     ///
     /// # Errors
     /// The library fails.
+    #[doc(hidden)]
     pub fn mark(&self, text: &str) -> Result<()> {
         let table = self.device().enter()?;
         // SAFETY: the pointer and the length are those of one text, and the stream is alive.
@@ -195,6 +214,7 @@ impl Stream {
     /// # Errors
     /// The host memory is shorter than `to`, or `to` belongs to another card. The host memory is
     /// then freed.
+    #[doc(hidden)]
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
     }
@@ -204,6 +224,7 @@ impl Stream {
     /// # Errors
     /// The host memory is shorter than `from`, or `from` belongs to another card. The host memory
     /// is then freed.
+    #[doc(hidden)]
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
     }

@@ -15,6 +15,22 @@ use crate::base::{DType, Diagnostic, Shape};
 ///
 /// Element `[i, j, …]` is `offset + i·strides[0] + j·strides[1] + …` elements after the start of
 /// the slice, and within it.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let device = ascend_tp::device::Device::open(&cann, 0)?;
+///
+/// use ascend_tp::DType;
+/// use ascend_tp::device::{Buffer, Tensor};
+///
+/// let buffer = Buffer::new(&device, 24)?;
+/// let matrix = Tensor::contiguous(&buffer.whole(), DType::F32, [2, 3])?;
+/// let transposed = Tensor::with_strides(&buffer.whole(), DType::F32, [3, 2], &[1, 3], 0)?;
+/// # drop((matrix, transposed));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Tensor(Arc<TensorInner>);
 
@@ -72,6 +88,7 @@ impl Tensor {
 
     /// Returns the card of the tensor.
     #[must_use]
+    #[doc(hidden)]
     pub fn device(&self) -> &Arc<Device> {
         self.0.slice.device()
     }
@@ -84,24 +101,28 @@ impl Tensor {
 
     /// Returns the element type.
     #[must_use]
+    #[doc(hidden)]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// Returns the size of each dim.
     #[must_use]
+    #[doc(hidden)]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
     /// Returns the strides, in elements.
     #[must_use]
+    #[doc(hidden)]
     pub fn strides(&self) -> &[usize] {
         &self.0.strides
     }
 
     /// Returns the first element's position.
     #[must_use]
+    #[doc(hidden)]
     pub fn offset(&self) -> usize {
         self.0.offset
     }

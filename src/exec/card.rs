@@ -159,6 +159,7 @@ pub enum Launching {
     Captured,
 }
 
+#[doc(hidden)]
 impl Launching {
     /// Returns the table name.
     #[must_use]

@@ -125,6 +125,30 @@ impl Default for EngineOptions {
 const GRACE: Duration = Duration::from_millis(800);
 
 /// The local ranks with devices, weights and states.
+///
+/// ```
+/// # use ascend_tp::{DType, Mesh, Pins, Target};
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+/// # let mut build = ascend_tp::compiler::Builder::new("linear");
+/// # let x = build.input("x", [1, 2], DType::F32);
+/// # let w = build.param("w", [2, 2], DType::F32);
+/// # let y = build.matmul("bi,oi->bo", x, w);
+/// # build.output("y", y);
+/// # let (mesh, pins) = (Mesh::new(&[("tp", 2)])?, Pins::default());
+/// # let plans = ascend_tp::compile(&build.finish()?, &mesh, &pins, Target::ANY)?.plans;
+///
+/// use ascend_tp::{Engine, EngineOptions, NamedTensors, ProgramId};
+///
+/// // `plans` are those of `y = x · wᵀ`, one for each rank.
+/// let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default())?;
+/// engine.fill(&NamedTensors::new().with("w", vec![1.0_f32, 0.0, 0.0, 2.0]))?;
+/// let inputs = NamedTensors::new().with("x", vec![3.0_f32, 4.0]);
+/// let y = engine.run(ProgramId(0), &inputs)?.get("y")?;
+/// assert_eq!(y.floats(), [3.0, 8.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
@@ -322,6 +346,7 @@ impl Engine {
     /// - The plans place weights or states differently, need unsupported launches, more memory or
     ///   other groups, or differ between processes.
     /// - A rank failed, which stops the engine.
+    #[doc(hidden)]
     pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;
         let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
@@ -343,6 +368,7 @@ impl Engine {
 
     /// Returns whether the allocated memory fits more plans.
     #[must_use]
+    #[doc(hidden)]
     pub fn has_room(&self, plans: &[Plan]) -> bool {
         plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
     }
@@ -409,6 +435,7 @@ impl Engine {
 
     /// Returns the weights for another engine on the same devices.
     #[must_use]
+    #[doc(hidden)]
     pub fn weights(&self) -> SharedWeights {
         let memories = self.shards.iter().map(|shard| (shard.card, shard.weights.clone()));
         SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
@@ -416,6 +443,7 @@ impl Engine {
 
     /// Returns the plans of a program by rank; empty for an unknown program.
     #[must_use]
+    #[doc(hidden)]
     pub fn plans(&self, program: ProgramId) -> &[Arc<Plan>] {
         self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
@@ -423,6 +451,7 @@ impl Engine {
     /// Returns the device memory of a rank: each region, and the operator workspace. Empty for an
     /// unknown rank.
     #[must_use]
+    #[doc(hidden)]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         if self.programs[0].len() <= rank {
             return Vec::new();
@@ -436,6 +465,7 @@ impl Engine {
     ///
     /// # Errors
     /// `fill` or a device failed, which stops the engine.
+    #[doc(hidden)]
     pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
         let all = Shards::new(&self.shards, &self.stop_signal);
@@ -470,6 +500,7 @@ impl Engine {
     ///
     /// # Errors
     /// The program does not exist, the inputs do not match, or the engine is stopped.
+    #[doc(hidden)]
     pub fn begin(
         &mut self,
         program: ProgramId,
@@ -483,12 +514,14 @@ impl Engine {
     /// Returns the start and end of the last run on each local rank. Without a clock, timed runs
     /// use the host clock and other runs return nothing.
     #[must_use]
+    #[doc(hidden)]
     pub fn run_times(&self) -> &[std::ops::Range<u64>] {
         &self.run_times
     }
 
     /// Returns the spans of the last run on local ranks; empty if it was not timed.
     #[must_use]
+    #[doc(hidden)]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -498,6 +531,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::run`].
+    #[doc(hidden)]
     pub fn run_observed(
         &mut self,
         program: ProgramId,

@@ -38,6 +38,7 @@ impl RankError {
     }
 }
 
+#[doc(hidden)]
 impl Error {
     /// Wraps an error of loading weights.
     pub fn fill(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

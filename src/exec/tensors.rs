@@ -101,6 +101,17 @@ impl From<Vec<bool>> for Elements {
 }
 
 /// Whole tensors by name. A clone shares the elements.
+///
+/// ```
+/// use ascend_tp::{DType, HostTensor, NamedTensors};
+///
+/// let tensors = NamedTensors::new()
+///     .with("w", HostTensor::zeros([2, 2], DType::F32))
+///     .with("loss", HostTensor::float([1], DType::F32, vec![0.5]));
+/// assert_eq!(tensors.get("w")?.shape.sizes(), [2, 2]);
+/// assert_eq!(tensors.number("loss")?, 0.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedTensors {
     all: Vec<(String, Elements)>,
@@ -115,6 +126,7 @@ impl NamedTensors {
 
     /// Creates zero tensors with a plan's names and shapes.
     #[must_use]
+    #[doc(hidden)]
     pub fn zeros(tensors: &[Tensor]) -> Self {
         let zeros = |tensor: &Tensor| Elements {
             dtype: tensor.dtype,
@@ -141,6 +153,7 @@ impl NamedTensors {
     }
 
     /// Adds or replaces a tensor.
+    #[doc(hidden)]
     pub fn set(&mut self, name: impl Into<String>, tensor: impl Into<Elements>) {
         let name = name.into();
         self.all.retain(|(known, _)| *known != name);
@@ -164,6 +177,7 @@ impl NamedTensors {
     ///
     /// # Errors
     /// The number of tensors is not one.
+    #[doc(hidden)]
     pub fn only(&self) -> Result<HostTensor, Error> {
         match self.all.as_slice() {
             [(_, elements)] => Ok(elements.tensor()),
@@ -192,6 +206,7 @@ impl NamedTensors {
     }
 
     /// Iterates over names and tensors.
+    #[doc(hidden)]
     pub fn iter(&self) -> impl Iterator<Item = (&str, HostTensor)> {
         self.all.iter().map(|(name, elements)| (name.as_str(), elements.tensor()))
     }

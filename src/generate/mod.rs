@@ -11,19 +11,27 @@
 
 mod batch;
 mod bucket;
+#[doc(hidden)]
 pub mod chat;
 mod error;
 mod inputs;
 mod model;
 mod request;
+#[doc(hidden)]
 pub mod sampling;
 mod session;
 mod text;
+#[doc(hidden)]
 pub mod tokenizer;
+#[doc(hidden)]
 pub mod verify;
 
 pub use batch::{BatchSummary, Generation};
 pub use error::Error;
 pub use model::Model;
 pub use request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
-pub use session::{DECODE, PREFILL, Session, SessionBuilder};
+pub use sampling::SamplingOptions;
+#[doc(hidden)]
+pub use session::{DECODE, PREFILL};
+pub use session::{Session, SessionBuilder};
+pub use tokenizer::Tokenizer;

@@ -13,6 +13,14 @@ use crate::weights::{Checkpoint, ExpectedTensor, file};
 use super::tokenizer::Tokenizer;
 
 /// A model on disk: its configuration and its weights.
+///
+/// ```
+/// use ascend_tp::generate::Model;
+///
+/// let model = Model::open("models/kjv-qwen2".as_ref())?;
+/// println!("{} layers, vocabulary of {}", model.config.layers, model.config.vocab_size);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Model {
     /// The configuration in `config.json`.
@@ -78,6 +86,7 @@ impl Model {
     /// Returns the ids that end a sequence. If the files name none, as for the original Qwen, this
     /// is `<|endoftext|>`.
     #[must_use]
+    #[doc(hidden)]
     pub fn stop_ids(&self) -> Vec<u32> {
         match self.generation.eos_ids.as_slice() {
             [] => self
@@ -95,6 +104,7 @@ impl Model {
     ///
     /// # Errors
     /// Returns all problems of `config.json`.
+    #[doc(hidden)]
     pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
         let weights =
             || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);

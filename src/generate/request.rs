@@ -39,6 +39,18 @@ impl From<&[u32]> for Prompt {
 }
 
 /// A prompt and its generation settings. Requests of one batch are independent.
+///
+/// ```
+/// use ascend_tp::generate::{Request, SamplingOptions};
+///
+/// let request = Request {
+///     max_new_tokens: Some(32),
+///     stop_texts: vec!["\n".to_owned()],
+///     sampling: SamplingOptions { temperature: 0.7, seed: 7, ..Default::default() },
+///     ..Request::new("In the beginning")
+/// };
+/// # drop(request);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The prompt to continue.
@@ -82,12 +94,22 @@ impl Request {
 
     /// Returns whether the id of the largest logit suffices.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_likeliest(&self) -> bool {
         self.sampling.is_likeliest() && self.log_probabilities.is_none() && !self.logits
     }
 }
 
 /// A handle that cancels requests. Clones share one state.
+///
+/// ```
+/// use ascend_tp::generate::{CancelToken, Request};
+///
+/// let stop = CancelToken::new();
+/// let request = Request { cancel: Some(stop.clone()), ..Request::new("The words of") };
+/// stop.cancel(); // From any thread, while a session answers the request.
+/// # drop(request);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
@@ -105,6 +127,7 @@ impl CancelToken {
 
     /// Returns whether [`cancel`](Self::cancel) was called.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

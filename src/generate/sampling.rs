@@ -38,6 +38,7 @@ impl Default for SamplingOptions {
     }
 }
 
+#[doc(hidden)]
 impl SamplingOptions {
     /// Returns the settings of `generation_config.json`. Without `do_sample` the most likely token
     /// is taken, as in transformers.

@@ -27,6 +27,29 @@ use super::model::Model;
 use super::tokenizer::Tokenizer;
 
 /// A model on cards that is ready to generate.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+///
+/// use std::ops::ControlFlow;
+///
+/// use ascend_tp::generate::{Model, Request, RequestEvent, Session};
+///
+/// let model = Model::open("models/kjv-qwen2".as_ref())?;
+/// let mut session = Session::builder(&cann, &model).cards(2).batch(2).context(32).start()?;
+/// let requests = ["In the beginning", "The king"]
+///     .map(|prompt| Request { max_new_tokens: Some(3), ..Request::new(prompt) });
+/// let answers = session.generate(&requests, &mut |event| {
+///     if let RequestEvent::Token(token) = event {
+///         println!("request {}: {}", token.request, token.text);
+///     }
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(answers.sequences.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Session {
     pub(super) config: ModelConfig,
@@ -83,6 +106,7 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// Sets the layout of the residual stream during prefill. Default: replicated.
+    #[doc(hidden)]
     pub const fn residual(mut self, residual: Residual) -> Self {
         self.deployment.residual = residual;
         self
@@ -106,6 +130,7 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// Sets the maximum length of a prompt, in tokens. Longer prompts need more memory.
+    #[doc(hidden)]
     pub const fn longest_prompt(mut self, tokens: usize) -> Self {
         self.deployment.longest_prompt = tokens;
         self
@@ -119,6 +144,7 @@ impl<'a> SessionBuilder<'a> {
     }
 
     /// Sets every field of the deployment.
+    #[doc(hidden)]
     pub const fn deployment(mut self, deployment: Deployment) -> Self {
         self.cards = Some(deployment.cards);
         self.deployment = deployment;
@@ -139,6 +165,7 @@ impl<'a> SessionBuilder<'a> {
 
     /// Sets a callback for loading progress: bytes of the piece that reached a card, and total
     /// bytes for the cards of this process.
+    #[doc(hidden)]
     pub const fn progress(mut self, progress: &'a (dyn Fn(Bytes, Bytes) + Sync)) -> Self {
         self.progress = progress;
         self
@@ -191,6 +218,7 @@ impl Session {
     ///
     /// # Errors
     /// The deployment cannot be compiled, a card refuses a call, or `fill` fails.
+    #[doc(hidden)]
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -219,6 +247,7 @@ impl Session {
 
     /// Returns the deployment of the session.
     #[must_use]
+    #[doc(hidden)]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }

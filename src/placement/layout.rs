@@ -13,6 +13,26 @@ use super::mesh::Mesh;
 ///
 /// The axes of a dim split it in turn, outermost first, into balanced shards
 /// ([`Remainder::Balanced`]). They are in mesh order, and each axis occurs at most once.
+///
+/// ```
+/// use ascend_tp::compiler::{Builder, Layout};
+/// use ascend_tp::{DType, Mesh, Pins, parallelize};
+///
+/// # let mut build = Builder::new("linear");
+/// # let x = build.input("x", [2, 4], DType::F32);
+/// # let w = build.param("w", [6, 4], DType::F32);
+/// # let y = build.matmul("bi,oi->bo", x, w);
+/// # build.output("y", y);
+/// # let program = build.finish()?;
+/// // `w` is a param `[6, 4]` of `program`.
+/// let mesh = Mesh::new(&[("tp", 2)])?;
+/// let split = parallelize(&program, &mesh, &Pins::default().split_axis("w", 0))?.lowered;
+/// let mut values = split.program.values.iter();
+/// let (id, w) = values.find(|(_, value)| value.name == "w").expect("a param");
+/// let layout: &Layout = &split.layouts[id];
+/// assert_eq!(layout.local_shape(&mesh, &w.shape, 1).sizes(), [3, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Axes that shard each dim, outermost first.
@@ -38,6 +58,7 @@ impl Layout {
 
     /// Shards `dim` on `axis`, and drops any other role of the axis.
     #[must_use]
+    #[doc(hidden)]
     pub fn only_along(mut self, dim: usize, axis: AxisId) -> Self {
         self.dims.iter_mut().for_each(|axes| axes.retain(|other| *other != axis));
         self.partial.retain(|(other, _)| *other != axis);
@@ -46,6 +67,7 @@ impl Layout {
 
     /// Makes the value partial on `axis`.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_partial(mut self, axis: AxisId, reduce: Reduce) -> Self {
         self.partial.push((axis, reduce));
         self.partial.sort_unstable();
@@ -54,36 +76,42 @@ impl Layout {
 
     /// Returns the dim that an axis shards.
     #[must_use]
+    #[doc(hidden)]
     pub fn dim_of(&self, axis: AxisId) -> Option<usize> {
         self.dims.iter().position(|axes| axes.contains(&axis))
     }
 
     /// Returns the reduction that is pending on an axis.
     #[must_use]
+    #[doc(hidden)]
     pub fn partial_on(&self, axis: AxisId) -> Option<Reduce> {
         self.partial.iter().find(|(found, _)| *found == axis).map(|(_, reduce)| *reduce)
     }
 
     /// Returns the number of partial results, 1 if there is no reduction.
     #[must_use]
+    #[doc(hidden)]
     pub fn summands(&self, mesh: &Mesh) -> usize {
         self.partial.iter().map(|(axis, _)| mesh.size(*axis)).product()
     }
 
     /// Returns the index of the partial result that `rank` holds.
     #[must_use]
+    #[doc(hidden)]
     pub fn summand(&self, mesh: &Mesh, rank: usize) -> usize {
         self.partial.iter().fold(0, |at, (axis, _)| at * mesh.size(*axis) + mesh.coordinate(rank, *axis))
     }
 
     /// Returns whether the value is replicated on all axes.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_replicated(&self) -> bool {
         self.partial.is_empty() && self.dims.iter().all(SmallVec::is_empty)
     }
 
     /// Returns the ranges of the shard of `rank`, by dim.
     #[must_use]
+    #[doc(hidden)]
     pub fn ranges(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Vec<Range<usize>> {
         self.each_range(mesh, shape, rank).collect()
     }
@@ -100,6 +128,7 @@ impl Layout {
 
     /// Returns the first index of the shard of `rank`, by dim.
     #[must_use]
+    #[doc(hidden)]
     pub fn starts(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Dims {
         self.each_range(mesh, shape, rank).map(|range| range.start).collect()
     }
@@ -112,12 +141,14 @@ impl Layout {
 
     /// Returns the elements of the largest shard. Rank 0 always has the largest shard.
     #[must_use]
+    #[doc(hidden)]
     pub fn largest_local_elems(&self, mesh: &Mesh, shape: &Shape) -> usize {
         self.local_shape(mesh, shape, 0).elems()
     }
 
     /// Returns the text between the braces, such as `_,tp,_; sum@dp`.
     #[must_use]
+    #[doc(hidden)]
     pub fn text(&self, axis_names: &[String]) -> String {
         let name = |axis: &AxisId| axis_names.get(axis.index()).cloned().unwrap_or_else(|| axis.to_string());
         let dims: Vec<String> = self
@@ -139,6 +170,7 @@ impl Layout {
     ///
     /// # Errors
     /// Returns a message that names the invalid part.
+    #[doc(hidden)]
     pub fn parse(text: &str, rank: usize, axis_names: &[String]) -> Result<Self, String> {
         let axis = |name: &str| {
             let index = axis_names.iter().position(|known| known == name);
@@ -165,6 +197,7 @@ impl Layout {
 
     /// Returns why the layout is invalid for a mesh and a tensor of `rank` dims, if so.
     #[must_use]
+    #[doc(hidden)]
     pub fn problem(&self, mesh: &Mesh, rank: usize) -> Option<String> {
         if self.dims.len() != rank {
             return Some(format!("the layout has {} dims, the tensor {rank}", self.dims.len()));

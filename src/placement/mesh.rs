@@ -32,6 +32,7 @@ pub struct Grid {
     pub depth: usize,
 }
 
+#[doc(hidden)]
 impl Grid {
     /// A single axis for all cards.
     pub const LINE: Self = Self { rows: 1, depth: 1 };
@@ -65,6 +66,17 @@ impl Axis {
 }
 
 /// A grid of cards. Axes are in sharding order, and rank 0 is the first card.
+///
+/// ```
+/// use ascend_tp::Mesh;
+///
+/// let mesh = Mesh::new(&[("dp", 2), ("tp", 4)])?;
+/// assert_eq!(mesh.cards(), 8);
+/// // Eight cards for a model with four key heads: two cards share each of them.
+/// let mesh = Mesh::tensor_parallel(8, 4, 8)?;
+/// println!("{mesh}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     axes: Vec<Axis>,
@@ -161,6 +173,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Fails like [`Mesh::tensor_parallel`].
+    #[doc(hidden)]
     pub fn of_grid(columns: usize, grid: Grid, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
         let line = Self::tensor_parallel(columns, kv_heads, group)?;
         let mesh = match grid.rows {
@@ -180,6 +193,7 @@ impl Mesh {
 
     /// Marks the named axes as `within`: they split the shards of all other axes.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_within(mut self, names: &[&str]) -> Self {
         self.axes = self.by_stride();
         for axis in &mut self.axes {
@@ -193,6 +207,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Fails like [`Mesh::new`], for all axes together.
+    #[doc(hidden)]
     pub fn under(self, outer: &[(&str, usize)]) -> Result<Self, MeshError> {
         let mut axes = Self::new(outer)?.axes;
         axes.extend(self.by_stride());
@@ -203,6 +218,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Fails like [`Mesh::new`], or if the product of the sizes differs.
+    #[doc(hidden)]
     pub fn cut_axis(self, name: &str, parts: &[(&str, usize)]) -> Result<Self, MeshError> {
         let product: usize = parts.iter().map(|(_, size)| size).product();
         let mut axes = Vec::new();
@@ -220,18 +236,21 @@ impl Mesh {
 
     /// Returns the axes in sharding order.
     #[must_use]
+    #[doc(hidden)]
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
     /// Returns all axis ids in sharding order.
     #[must_use]
+    #[doc(hidden)]
     pub fn ids(&self) -> Vec<AxisId> {
         (0..self.axes.len()).map(AxisId::from_index).collect()
     }
 
     /// Returns the names in the order of the ids.
     #[must_use]
+    #[doc(hidden)]
     pub fn axis_names(&self) -> Vec<String> {
         self.axes.iter().map(|axis| axis.name.clone()).collect()
     }
@@ -239,6 +258,7 @@ impl Mesh {
     /// Returns the axes that a name refers to: one axis, or all its sub-axes. Empty if the name is
     /// unknown.
     #[must_use]
+    #[doc(hidden)]
     pub fn named(&self, name: &str) -> Vec<AxisId> {
         self.ids()
             .into_iter()
@@ -248,12 +268,14 @@ impl Mesh {
 
     /// Returns the number of cards along an axis.
     #[must_use]
+    #[doc(hidden)]
     pub fn size(&self, axis: AxisId) -> usize {
         self.axes[axis.index()].size
     }
 
     /// Returns the number of cards in the joint group of some axes.
     #[must_use]
+    #[doc(hidden)]
     pub fn joint_size(&self, axes: &[AxisId]) -> usize {
         axes.iter().map(|axis| self.size(*axis)).product()
     }
@@ -270,6 +292,7 @@ impl Mesh {
 
     /// Returns the coordinate of a rank on an axis.
     #[must_use]
+    #[doc(hidden)]
     pub fn coordinate(&self, rank: usize, axis: AxisId) -> usize {
         rank / self.stride(axis) % self.size(axis)
     }
@@ -277,6 +300,7 @@ impl Mesh {
     /// Returns the ranks that differ from `rank` only on `axes`, including `rank`. The last of
     /// `axes` is fastest.
     #[must_use]
+    #[doc(hidden)]
     pub fn group(&self, rank: usize, axes: &[AxisId]) -> Vec<usize> {
         let base =
             axes.iter().fold(rank, |rank, axis| rank - self.coordinate(rank, *axis) * self.stride(*axis));
@@ -289,6 +313,7 @@ impl Mesh {
     /// Returns user-facing names of some axes: `tp` for all sub-axes of `tp`, otherwise the names
     /// joined by `*`.
     #[must_use]
+    #[doc(hidden)]
     pub fn describe(&self, axes: &[AxisId]) -> String {
         let mut names: Vec<&str> = Vec::new();
         for axis in axes {
@@ -307,6 +332,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Returns an error for a text or a mesh that is invalid.
+    #[doc(hidden)]
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let bad = || MeshError::Text(text.to_owned());
         let list = text.strip_prefix("mesh ").ok_or_else(bad)?;

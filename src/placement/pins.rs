@@ -21,6 +21,7 @@ pub enum Residual {
     Seq,
 }
 
+#[doc(hidden)]
 impl Residual {
     /// Returns the name in options, recipes and reports.
     #[must_use]
@@ -39,6 +40,17 @@ struct ValuePin {
 }
 
 /// Sharding decisions by name. In a pattern, `*` matches any text. The last matching pattern wins.
+///
+/// ```
+/// use ascend_tp::Pins;
+///
+/// let pins = Pins::default()
+///     .value("x", &[(0, "dp")]) // Dim 0 of input `x` is sharded over the axis `dp`.
+///     .split_axis("*.up.weight", 0) // Column parallel
+///     .split_axis("*.down.weight", 1) // Row parallel
+///     .replicate("*.norm.weight");
+/// # drop(pins);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
     cuts: Patterns<Option<usize>>,
@@ -147,6 +159,7 @@ impl Pins {
 
     /// Replicates the products of the matching weights immediately.
     #[must_use]
+    #[doc(hidden)]
     pub fn gather_output(mut self, pattern: &str) -> Self {
         self.gathered.push(pattern, ());
         self
@@ -161,6 +174,7 @@ impl Pins {
     /// Like [`Pins::value`], with partial sums on the axes of `partial`. For states to which
     /// programs add.
     #[must_use]
+    #[doc(hidden)]
     pub fn partial_value(mut self, pattern: &str, dims: &[(usize, &str)], partial: &[&str]) -> Self {
         let dims = dims.iter().map(|(dim, axis)| (*dim, (*axis).to_owned())).collect();
         let partial = partial.iter().map(|axis| (*axis).to_owned()).collect();
@@ -170,6 +184,7 @@ impl Pins {
 
     /// Shards the results of matching ops along `dim` on an axis, with any layout on other axes.
     #[must_use]
+    #[doc(hidden)]
     pub fn cut_along(mut self, pattern: &str, dim: usize, axis: &str) -> Self {
         self.along.push(pattern, (dim, axis.to_owned()));
         self
@@ -178,6 +193,7 @@ impl Pins {
     /// Uses the layouts of another program's params and states, so that both programs share one
     /// copy.
     #[must_use]
+    #[doc(hidden)]
     pub fn like(mut self, other: &Placed) -> Self {
         let names = other.mesh.axis_names();
         for (id, value) in
@@ -193,6 +209,7 @@ impl Pins {
 
     /// Drops pins of single values that the program does not have.
     #[must_use]
+    #[doc(hidden)]
     pub fn among(mut self, program: &Program) -> Self {
         let names: FxHashSet<&str> =
             program.values.values().iter().map(|value| value.name.as_str()).collect();
@@ -209,6 +226,7 @@ impl Pins {
     /// the logits. Heads are split along `kv_heads` or the `group` of each, depending on the load
     /// of the fullest card. Sequences are distributed over [`DEPTH`].
     #[must_use]
+    #[doc(hidden)]
     pub fn decoder(
         program: &Program,
         mesh: &Mesh,
@@ -269,6 +287,7 @@ impl Pins {
 
     /// Shards weights on this mesh axis. The default is `tp`, or every axis of a mesh without `tp`.
     #[must_use]
+    #[doc(hidden)]
     pub fn on_axis(mut self, axis: &str) -> Self {
         self.axis = Some(axis.to_owned());
         self
@@ -276,6 +295,7 @@ impl Pins {
 
     /// Shards each sharded weight along the other axis of the matrix too, on this mesh axis.
     #[must_use]
+    #[doc(hidden)]
     pub fn across(mut self, axis: &str) -> Self {
         self.across = Some(axis.to_owned());
         self
@@ -283,6 +303,7 @@ impl Pins {
 
     /// Shards params on these axes for storage only. Each use gathers the param separately.
     #[must_use]
+    #[doc(hidden)]
     pub fn stored_on(mut self, axes: &[&str]) -> Self {
         self.storage = axes.iter().map(|axis| (*axis).to_owned()).collect();
         self
@@ -291,6 +312,7 @@ impl Pins {
     /// Distributes the work over these axes: an op never runs whole if it can run sharded, even if
     /// that exchanges more bytes.
     #[must_use]
+    #[doc(hidden)]
     pub fn dealt_on(mut self, axes: &[&str]) -> Self {
         self.dealt = axes.iter().map(|axis| (*axis).to_owned()).collect();
         self

@@ -170,6 +170,7 @@ pub enum Shard<'a, T> {
 impl<T> Shard<'_, T> {
     /// Returns the shape, including zeros.
     #[must_use]
+    #[doc(hidden)]
     pub const fn shape(&self) -> &Shape {
         match self {
             Self::View(view) => view.shape(),
@@ -202,8 +203,7 @@ impl<T: Clone> Shard<'_, T> {
 /// empty.
 ///
 /// ```
-/// use ascend_tp::placement::shard::{Remainder, TensorView, gather};
-/// use ascend_tp::split_axis;
+/// use ascend_tp::{Remainder, TensorView, gather, split_axis};
 ///
 /// // A weight of shape [2, 5], its second dim over 2 ranks: [2, 2], and [2, 3] with the
 /// // remainder.

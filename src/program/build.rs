@@ -14,6 +14,23 @@ use super::tree::SumOrder;
 use super::verify::verify;
 
 /// A builder of a [`Program`].
+///
+/// ```
+/// use ascend_tp::DType;
+/// use ascend_tp::compiler::{Builder, Kind};
+///
+/// let mut build = Builder::new("feed-forward");
+/// let x = build.input("x", [4, 8], DType::F32);
+/// let [gate, up] = ["gate", "up"].map(|name| build.param(name, [16, 8], DType::F32));
+/// let down = build.param("down", [8, 16], DType::F32);
+/// let (g, u) = (build.matmul("bh,fh->bf", x, gate), build.matmul("bh,fh->bf", x, up));
+/// let hidden = build.op(Kind::SwiGlu, &[g, u]);
+/// let y = build.matmul("bf,hf->bh", hidden, down);
+/// build.output("y", y);
+/// let program = build.finish()?; // All mistakes are reported here.
+/// assert_eq!(program.ops.len(), 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Builder {
     program: Program,
@@ -44,6 +61,7 @@ static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 impl Builder {
     /// Sets the order of sums over dims that can be sharded.
     #[must_use]
+    #[doc(hidden)]
     pub fn in_order(self, order: SumOrder) -> Self {
         Self { in_trees: order == SumOrder::Tree, ..self }
     }
@@ -51,12 +69,14 @@ impl Builder {
     /// Sets whether attention over sharded tokens exchanges keys and values in a ring, or gathers
     /// them.
     #[must_use]
+    #[doc(hidden)]
     pub fn going_around(self, goes_around: bool) -> Self {
         Self { goes_around, ..self }
     }
 
     /// Returns whether sums use tree order.
     #[must_use]
+    #[doc(hidden)]
     pub const fn is_in_trees(&self) -> bool {
         self.in_trees
     }
@@ -71,18 +91,21 @@ impl Builder {
 
     /// Creates a builder that continues a program.
     #[must_use]
+    #[doc(hidden)]
     pub fn on(program: Program) -> Self {
         Self { program, ..Self::new("") }
     }
 
     /// Returns the program so far.
     #[must_use]
+    #[doc(hidden)]
     pub const fn program(&self) -> &Program {
         &self.program
     }
 
     /// Returns a value of the program so far.
     #[must_use]
+    #[doc(hidden)]
     pub const fn operand(&self, id: ValueId) -> Operand {
         Operand { id, mark: self.mark }
     }
@@ -93,6 +116,7 @@ impl Builder {
     }
 
     /// Adds a problem, which [`Builder::finish`] reports.
+    #[doc(hidden)]
     pub fn problem(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
@@ -149,6 +173,7 @@ impl Builder {
     }
 
     /// Adds a weight, read from a part of a checkpoint tensor.
+    #[doc(hidden)]
     pub fn param_from(
         &mut self,
         name: &str,
@@ -171,6 +196,7 @@ impl Builder {
     }
 
     /// Adds an op and returns its first `N` results.
+    #[doc(hidden)]
     pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
         let kind = if self.in_trees { kind.in_tree() } else { kind };
         let kind = if self.goes_around { kind.around() } else { kind };
@@ -204,6 +230,7 @@ impl Builder {
     }
 
     /// Names a value and returns it.
+    #[doc(hidden)]
     pub fn name(&mut self, value: Operand, name: impl Into<String>) -> Operand {
         let name = name.into();
         if let Some(id) = self.own(value, &name) {
@@ -238,6 +265,7 @@ impl Builder {
     }
 
     /// Adds an RMS norm over the last dim.
+    #[doc(hidden)]
     pub fn rms_norm(&mut self, x: Operand, gamma: Operand, epsilon: f64) -> Operand {
         self.op(Kind::RmsNorm { epsilon }, &[x, gamma])
     }

@@ -192,6 +192,21 @@ impl Adjoint<'_, '_> {
 /// The cotangent of a value named `layers.0.mlp` is named `grad.layers.0.mlp`.
 ///
 /// [`Builder::finish`] reports cotangents of a wrong shape and ops without a gradient.
+///
+/// ```
+/// use ascend_tp::DType;
+/// use ascend_tp::compiler::{Builder, gradients};
+///
+/// let mut build = Builder::new("square");
+/// let x = build.param("x", [3], DType::F32);
+/// let one = build.input("one", [], DType::F32);
+/// let loss = build.matmul("i,i->", x, x);
+/// let gradient = gradients(&mut build, &[(loss, one)], &[x])[0].expect("the loss depends on x");
+/// build.output("gradient", gradient);
+/// let program = build.finish()?;
+/// # drop(program);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn gradients(
     build: &mut Builder,
     seeds: &[(Operand, Operand)],

@@ -32,6 +32,7 @@ pub enum Role {
     Result,
 }
 
+#[doc(hidden)]
 impl Role {
     /// Returns the keyword of the value's line in the text form; `None` for results.
     #[must_use]
@@ -132,6 +133,7 @@ pub struct Op {
     pub results: SmallVec<[ValueId; 2]>,
 }
 
+#[doc(hidden)]
 impl Op {
     /// Returns the first result.
     #[must_use]
@@ -161,18 +163,21 @@ impl Program {
     }
 
     /// Returns the ids of the values of one role, in order.
+    #[doc(hidden)]
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = ValueId> + '_ {
         self.values.iter().filter(move |(_, value)| value.role == role).map(|(id, _)| id)
     }
 
     /// Returns the value with this name and role.
     #[must_use]
+    #[doc(hidden)]
     pub fn find(&self, role: Role, name: &str) -> Option<ValueId> {
         self.with_role(role).find(|id| self.values[*id].name == name)
     }
 
     /// Returns the name of a value, or its id if it has no name.
     #[must_use]
+    #[doc(hidden)]
     pub fn label(&self, id: ValueId) -> String {
         let name = &self.values[id].name;
         if name.is_empty() { id.to_string() } else { name.clone() }
@@ -180,6 +185,7 @@ impl Program {
 
     /// Returns the shapes of an op's operands.
     #[must_use]
+    #[doc(hidden)]
     pub fn operand_shapes(&self, op: &Op) -> Vec<&Shape> {
         op.operands.iter().map(|id| &self.values[*id].shape).collect()
     }

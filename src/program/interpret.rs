@@ -15,6 +15,20 @@ use super::op::{Host, Kind};
 ///
 /// `given` returns the tensor of each input, param and state.
 ///
+/// ```
+/// use ascend_tp::compiler::{Builder, interpret};
+/// use ascend_tp::{DType, HostTensor};
+///
+/// let mut build = Builder::new("sum");
+/// let x = build.input("x", [2], DType::F32);
+/// let y = build.add(x, x);
+/// build.output("y", y);
+/// let x = HostTensor::float([2], DType::F32, vec![1.0, 2.0]);
+/// let values = interpret(&build.finish()?, |_, _| x.clone());
+/// assert_eq!(values.last().expect("y").floats(), [2.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Panics
 /// A given tensor has a wrong shape or type, or the program does not pass `verify`.
 pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> HostTensor) -> Vec<HostTensor> {

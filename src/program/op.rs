@@ -515,6 +515,7 @@ macro_rules! ops {
 }
 use ops;
 
+#[doc(hidden)]
 impl Kind {
     /// Returns whether ranks exchange data.
     #[must_use]

@@ -75,18 +75,21 @@ impl Target {
 
     /// Uses kernels, without fused exchanges.
     #[must_use]
+    #[doc(hidden)]
     pub const fn with_kernels(kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::Apart }
     }
 
     /// Returns the same target without fused exchanges.
     #[must_use]
+    #[doc(hidden)]
     pub const fn apart(self) -> Self {
         Self::with_kernels(self.kernels)
     }
 
     /// Returns a chip's target with these kernels.
     #[must_use]
+    #[doc(hidden)]
     pub fn of(chip: Soc, kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::on(chip) }
     }

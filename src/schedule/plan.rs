@@ -41,6 +41,7 @@ pub enum Region {
     Arena,
 }
 
+#[doc(hidden)]
 impl Region {
     /// Regions in text order.
     pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
@@ -280,6 +281,7 @@ pub struct Step {
     pub op: OpId,
 }
 
+#[doc(hidden)]
 impl Step {
     /// Returns the operator or kernel call.
     #[must_use]
@@ -423,6 +425,7 @@ impl Plan {
 
     /// Returns the bytes that a view may touch.
     #[must_use]
+    #[doc(hidden)]
     pub fn span(&self, view: &View) -> (Region, Range<u64>) {
         let slot = &self.buffers[view.buffer];
         let (elems, size) = (view.span(), view.dtype.size_bytes() as u64);
@@ -434,6 +437,7 @@ impl Plan {
     /// possibly with duplicates. Steps conflict if they touch the same bytes of a buffer and at
     /// least one writes; no reordering may swap a pair.
     #[must_use]
+    #[doc(hidden)]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> =
@@ -458,6 +462,7 @@ impl Plan {
 
     /// Returns the needed streams, at least two.
     #[must_use]
+    #[doc(hidden)]
     pub fn streams(&self) -> &'static [StreamKind] {
         let has_transfers = self.steps.iter().any(|step| step.stream == StreamKind::Transfers);
         &StreamKind::ALL[..if has_transfers { 3 } else { 2 }]
@@ -465,6 +470,7 @@ impl Plan {
 
     /// Returns the location of a tensor.
     #[must_use]
+    #[doc(hidden)]
     pub fn slot(&self, tensor: &Tensor) -> Slot {
         let Slot { region, offset, .. } = self.buffers[tensor.buffer];
         let size = tensor.dtype.size_bytes();
@@ -479,6 +485,7 @@ impl Plan {
     /// Returns the attention mask `[b,1,s,t]` of a call if it is an input: the host then knows
     /// before a run how many keys are read.
     #[must_use]
+    #[doc(hidden)]
     pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
         let is_input =
             |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();

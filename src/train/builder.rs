@@ -71,6 +71,7 @@ impl<'a> TrainerBuilder<'a> {
     }
 
     /// Sets programs that were compiled from the same model, recipe and layout.
+    #[doc(hidden)]
     pub fn compiled(mut self, compiled: Compiled) -> Self {
         self.compiled = Some(compiled);
         self

@@ -77,18 +77,21 @@ impl Layout {
 
     /// Returns the total number of cards.
     #[must_use]
+    #[doc(hidden)]
     pub const fn cards(&self) -> usize {
         self.stages * self.data * self.context * self.tensor * self.grid.depth
     }
 
     /// Returns the sequences of a micro-batch, over all cards.
     #[must_use]
+    #[doc(hidden)]
     pub const fn batch(&self) -> usize {
         self.data * self.micro_batch
     }
 
     /// Returns the micro-batches of a step. The last may have fewer sequences.
     #[must_use]
+    #[doc(hidden)]
     pub const fn micro_batches(&self, recipe: &Recipe) -> usize {
         recipe.global_batch.div_ceil(self.batch())
     }
@@ -96,6 +99,7 @@ impl Layout {
     /// Returns the programs of a step, in order. With compressed gradients,
     /// [`Layout::warmup_programs`] apply first.
     #[must_use]
+    #[doc(hidden)]
     pub fn programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let parts = self.warmup_programs(recipe);
         if recipe.compress.is_some() { StepPart::compressed(parts) } else { parts }
@@ -103,6 +107,7 @@ impl Layout {
 
     /// Returns the programs of a step without compressed gradients.
     #[must_use]
+    #[doc(hidden)]
     pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
         StepPart::of_step(count, recipe.precision == TrainingPrecision::F16, recipe.order())
@@ -112,6 +117,7 @@ impl Layout {
     ///
     /// # Errors
     /// The mesh is invalid, for example without cards.
+    #[doc(hidden)]
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let mesh = self.stage_mesh(config)?;
         if self.stages == 1 {

@@ -84,6 +84,7 @@ pub enum Zero {
     Weights,
 }
 
+#[doc(hidden)]
 impl Zero {
     /// All stages in numeric order.
     pub const ALL: [Self; 4] = [Self::None, Self::Moments, Self::Gradients, Self::Weights];

@@ -13,32 +13,73 @@
 //!   layout.
 
 mod builder;
+#[doc(hidden)]
 pub mod checkpoint;
 mod compile;
 mod compress;
+#[doc(hidden)]
 pub mod context;
+#[doc(hidden)]
 pub mod data;
 mod error;
 mod exact;
+#[doc(hidden)]
 pub mod init;
+#[doc(hidden)]
 pub mod layouts;
 mod loss_scale;
+#[doc(hidden)]
 pub mod memory;
+#[doc(hidden)]
 pub mod metrics;
+#[doc(hidden)]
 pub mod optimizer;
+#[doc(hidden)]
 pub mod program;
+#[doc(hidden)]
 pub mod recipe;
+#[doc(hidden)]
 pub mod stages;
 mod trainer;
+#[doc(hidden)]
 pub mod verify;
 
 pub use builder::TrainerBuilder;
-pub use compile::{Compiled, Layout, Lowered, StepProgram, check, compile, lower};
+pub use checkpoint::{Checkpoint, Writer};
+pub use compile::Layout;
+#[doc(hidden)]
+pub use compile::{Compiled, Lowered, StepProgram, check, compile, lower};
+#[doc(hidden)]
 pub use compress::Compress;
-pub use error::{Error, NonFiniteGradient};
+/// ```
+/// use std::sync::Arc;
+///
+/// use ascend_tp::train::{CorpusSource, DataOptions, Encoder, Loader};
+///
+/// let encoder = Arc::new(Encoder::open("models/tiny-qwen2".as_ref(), 512)?);
+/// let source = CorpusSource::of("models/tiny-qwen2/text.txt".as_ref(), Some(&encoder), None)?;
+/// let options = DataOptions {
+///     sources: vec![source],
+///     sequence: 16,
+///     global_batch: 2,
+///     seed: 7,
+///     vocabulary: 512,
+///     steps: 10,
+/// };
+/// let batch = Loader::start(&options, 0)?.next()?;
+/// assert_eq!(batch.tokens.len(), 2 * 17);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use data::{Batch, CorpusSource, DataOptions, Encoder, Loader};
+pub use error::Error;
+#[doc(hidden)]
+pub use error::NonFiniteGradient;
 pub use layouts::Zero;
+#[doc(hidden)]
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;
 pub use program::Recompute;
-pub use recipe::{Recipe, Schedule, ScheduleKind};
-pub use trainer::{Progress, StepOutcome, Times, Trainer};
+pub use recipe::{Recipe, Schedule, ScheduleKind, TrainingPrecision};
+#[doc(hidden)]
+pub use trainer::Times;
+pub use trainer::{Progress, StepOutcome, Trainer};

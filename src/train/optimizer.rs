@@ -170,6 +170,7 @@ impl Optimizer {
 
     /// Returns the prefixes of the states of a param, out of [`STATES`]. States begin as zeros.
     #[must_use]
+    #[doc(hidden)]
     pub fn states(&self) -> &'static [&'static str] {
         match self {
             Self::Adamw { .. } => &STATES[..2],

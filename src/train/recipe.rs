@@ -15,6 +15,15 @@ use super::loss_scale::{LossScale, LossScaling};
 use super::optimizer::Optimizer;
 
 /// Settings of a training run. The defaults suit a small model.
+///
+/// ```
+/// use ascend_tp::train::{Optimizer, Recipe};
+///
+/// let recipe = Recipe::parse("steps = 100\nseq = 64\noptimizer = { name = \"sgd\" }")?;
+/// assert_eq!(recipe.seq, 64);
+/// assert!(matches!(recipe.optimizer, Optimizer::Sgd { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
@@ -56,6 +65,7 @@ pub enum TrainingPrecision {
     F16,
 }
 
+#[doc(hidden)]
 impl TrainingPrecision {
     /// Returns the element type of products and attention.
     #[must_use]
@@ -148,6 +158,7 @@ impl Default for Schedule {
     }
 }
 
+#[doc(hidden)]
 impl Schedule {
     /// Share of the steps after the warm-up over which `Wsd` decays.
     const DECAY: f64 = 0.2;
@@ -173,6 +184,7 @@ impl Schedule {
 impl Recipe {
     /// Returns the order of sums.
     #[must_use]
+    #[doc(hidden)]
     pub const fn order(&self) -> SumOrder {
         if self.exact { SumOrder::Tree } else { SumOrder::AsTheyCome }
     }
@@ -203,6 +215,7 @@ impl Recipe {
     ///
     /// # Errors
     /// Every invalid value.
+    #[doc(hidden)]
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut need = |key: &str, expected: &str, found: String, holds: bool| {

@@ -118,6 +118,22 @@ fn factor(clip_norm: f64, norm: f64) -> f64 {
 }
 
 /// A running training job on cards.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # use ascend_tp::{Cann, ModelConfig};
+/// use ascend_tp::train::{Batch, Layout, Recipe, Trainer};
+///
+/// # let cann = Cann::new(Emulator::new(Config::with_cards(2))?.table())?;
+/// # let config = std::fs::read_to_string("models/tiny-qwen2/config.json")?;
+/// # let config = ModelConfig::from_json(&config)?;
+/// # let recipe = Recipe { steps: 2, global_batch: 2, seq: 8, ..Recipe::default() };
+/// let layout = Layout { tensor: 2, ..Layout::ONE };
+/// let mut trainer = Trainer::of_seed(&cann, &config, 7).recipe(recipe).layout(layout).start()?;
+/// let outcome = trainer.step(&Batch::scattered(0, 2, 8, 512))?;
+/// println!("loss {:.3}, gradient norm {:.3}", outcome.loss, outcome.grad_norm);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Trainer {
     engine: Engine,
@@ -142,6 +158,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The run does not fit into memory, or a device call or `fill` fails.
+    #[doc(hidden)]
     pub fn start(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -212,6 +229,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The errors of [`Trainer::step`].
+    #[doc(hidden)]
     pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(StepOutcome, Vec<Phase>), Error> {
         let mut phases = Vec::new();
         let began = Instant::now();
@@ -412,6 +430,7 @@ impl Trainer {
 
     /// Returns the number of the next step.
     #[must_use]
+    #[doc(hidden)]
     pub const fn next_step(&self) -> usize {
         self.progress.next
     }
@@ -424,6 +443,7 @@ impl Trainer {
 
     /// Returns the times of the last step. Untimed steps have only a duration.
     #[must_use]
+    #[doc(hidden)]
     pub const fn times(&self) -> Times {
         self.times
     }
@@ -431,12 +451,14 @@ impl Trainer {
     /// Returns the operator seconds of the last step, by rank of this process. Untimed steps have
     /// none.
     #[must_use]
+    #[doc(hidden)]
     pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
         &self.compute
     }
 
     /// Returns the plans by program and rank, for the phases of [`Trainer::timed_step`].
     #[must_use]
+    #[doc(hidden)]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
         let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
         let count = all.map(|(_, program)| program.0 + 1).max().unwrap_or(0);
@@ -445,6 +467,7 @@ impl Trainer {
 
     /// Returns the memory of the fullest card. All memory is allocated before the first step.
     #[must_use]
+    #[doc(hidden)]
     pub fn memory_peak(&self) -> Bytes {
         let programs = self.programs();
         let buffers = |rank| memory_wanted(&programs, rank).iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
@@ -457,12 +480,14 @@ impl Trainer {
 
     /// Returns the bytes on a rank's card by use. An unknown rank has none.
     #[must_use]
+    #[doc(hidden)]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         self.engine.memory(rank)
     }
 
     /// Returns whether the cards have their own clock.
     #[must_use]
+    #[doc(hidden)]
     pub const fn has_clock(&self) -> bool {
         self.has_clock
     }
@@ -477,6 +502,7 @@ impl Trainer {
     ///
     /// # Errors
     /// A device call fails.
+    #[doc(hidden)]
     pub fn parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let mut found = Vec::new();
         let sharding = &self.sharding;
@@ -513,6 +539,7 @@ impl Trainer {
     /// # Errors
     /// Second moments frozen after another number of updates; a missing, different or damaged
     /// tensor; or a failed device call.
+    #[doc(hidden)]
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
         self.check_frozen(&progress)?;
         let sharding = &self.sharding;

@@ -111,7 +111,7 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
 /// all return the same result.
 ///
 /// # Errors
-/// The errors of [`super::compile`], [`Trainer::start`] and [`Trainer::step`].
+/// The errors of [`compile`](fn@super::compile), [`Trainer::start`] and [`Trainer::step`].
 pub fn gradients(
     cann: &Arc<Cann>,
     config: &ModelConfig,

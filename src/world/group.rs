@@ -17,6 +17,17 @@ pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 /// The processes of a world. They exchange small data and are notified when a process fails.
 ///
 /// Dropping the group tells the others that this process has finished.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ascend_tp::{EngineOptions, ProcessGroup, World};
+///
+/// let group = Arc::new(ProcessGroup::join(&World::alone())?);
+/// let options = EngineOptions { group, ..EngineOptions::default() };
+/// # drop(options);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ProcessGroup {
     rank: usize,
@@ -28,6 +39,7 @@ pub struct ProcessGroup {
 impl ProcessGroup {
     /// Creates a group of one process.
     #[must_use]
+    #[doc(hidden)]
     pub fn alone() -> Self {
         Self { rank: 0, size: 1, card: None, store: None }
     }
@@ -46,6 +58,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`ProcessGroup::join`].
+    #[doc(hidden)]
     pub fn join_telling(world: &World, notice: &Notice) -> Result<Self, Error> {
         if world.place == MeetingPlace::Nowhere {
             return Ok(Self { rank: world.rank, size: world.size, card: world.card, store: None });
@@ -75,30 +88,35 @@ impl ProcessGroup {
 
     /// Returns this process's rank.
     #[must_use]
+    #[doc(hidden)]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
     /// Returns the number of processes.
     #[must_use]
+    #[doc(hidden)]
     pub const fn size(&self) -> usize {
         self.size
     }
 
     /// Returns this process's card, if known from its launcher or its position on the host.
     #[must_use]
+    #[doc(hidden)]
     pub const fn card(&self) -> Option<usize> {
         self.card
     }
 
     /// Returns all processes by rank; empty in a world of one.
     #[must_use]
+    #[doc(hidden)]
     pub fn peers(&self) -> &[Peer] {
         self.store.as_ref().map_or(&[], Store::peers)
     }
 
     /// Returns whether this is rank 0.
     #[must_use]
+    #[doc(hidden)]
     pub const fn is_first(&self) -> bool {
         self.rank == 0
     }
@@ -108,6 +126,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// Another process failed, ended, or is at another exchange.
+    #[doc(hidden)]
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(ExchangeSequence::Main, what, bytes)
     }
@@ -116,6 +135,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`ProcessGroup::exchange`].
+    #[doc(hidden)]
     pub fn exchange_aside(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(ExchangeSequence::Aside, what, bytes)
     }
@@ -133,6 +153,7 @@ impl ProcessGroup {
     }
 
     /// Tells all other processes that this one fails, so that they end too.
+    #[doc(hidden)]
     pub fn fail(&self, text: &str) {
         if let Some(store) = &self.store {
             store.fail(text);
@@ -141,12 +162,14 @@ impl ProcessGroup {
 
     /// Returns the first failure of another process known within `limit`.
     #[must_use]
+    #[doc(hidden)]
     pub fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
         self.store.as_ref().and_then(|store| store.failure_within(limit))
     }
 
     /// Calls `listener` on a thread of the group with the first failure of another process, even a
     /// past one. The listener must not wait for this group.
+    #[doc(hidden)]
     pub fn on_failure(&self, listener: impl FnOnce(&PeerFailure) + Send + 'static) {
         if let Some(store) = &self.store {
             store.on_failure(Box::new(listener));

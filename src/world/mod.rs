@@ -52,6 +52,14 @@ const MOST_SECONDS: usize = 7 * 24 * 3600;
 const POD: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The position of this process in the world.
+///
+/// ```
+/// use ascend_tp::World;
+///
+/// // `from_env` reads the variables of torchrun, mpirun, srun or Kubernetes.
+/// let world = World::from_env().unwrap_or_else(|_| World::alone());
+/// println!("rank {} of {}", world.rank, world.size);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct World {
@@ -164,6 +172,7 @@ impl World {
     }
 }
 
+#[doc(hidden)]
 impl World {
     /// Returns the physical number of a visible card (`ASCEND_RT_VISIBLE_DEVICES` may hide some).
     #[must_use]

@@ -18,7 +18,7 @@ use crate::project::source::{Source, words};
 use paths::{children, root_names_by_super};
 
 /// Top-level modules of the library in data-flow order, with their allowed imports.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("base", &[]),
     // Device calls as data, shared by compiler and executor.
     ("call", &["base"]),
@@ -28,6 +28,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("collective", &["base", "config", "program", "placement"]),
     ("schedule", &["base", "call", "config", "program", "placement", "collective"]),
     ("compile", &["base", "config", "program", "placement", "collective", "schedule"]),
+    // Re-exports the passes under one name.
+    ("compiler", &["collective", "compile", "placement", "program", "schedule"]),
     // The device and the executor do not depend on models or on how a plan was made.
     ("device", &["base"]),
     ("world", &["base"]),

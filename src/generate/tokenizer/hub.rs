@@ -24,6 +24,15 @@ const LONG: usize = 64 << 10;
 const WORD: usize = 64;
 
 /// The tokenizer of a model.
+///
+/// ```
+/// use ascend_tp::generate::Tokenizer;
+///
+/// let tokenizer = Tokenizer::open("models/tiny-qwen2".as_ref(), 512)?;
+/// let ids = tokenizer.encode("In the beginning")?;
+/// assert_eq!(tokenizer.decode(&ids)?, "In the beginning");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -90,6 +99,7 @@ impl Tokenizer {
 
     /// Returns the number of ids, including unused ids below the largest id.
     #[must_use]
+    #[doc(hidden)]
     pub fn size(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
@@ -108,6 +118,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The tokenizer has no token for a part of the text, or the model has no row for a token.
+    #[doc(hidden)]
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, false)
     }
@@ -117,6 +128,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The tokenizer has no token for a part of the text, or the model has no row for a token.
+    #[doc(hidden)]
     pub fn pieces(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
         match &self.split {
             Some(rule) if text.len() >= LONG => self.pieces_by_chunk(text, rule),
@@ -210,12 +222,14 @@ impl Tokenizer {
 
     /// Returns a decoder of the ids that follow `prompt`.
     #[must_use]
+    #[doc(hidden)]
     pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
         TokenStream::new(self, prompt)
     }
 
     /// Returns the id of a token, such as `<|endoftext|>`.
     #[must_use]
+    #[doc(hidden)]
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }

@@ -70,6 +70,15 @@ pub enum ViewError {
 
 /// A borrowed tensor. Element `[i, j, …]` is `data[offset + i * strides[0] + j * strides[1] + …]`.
 /// A stride of 0 repeats elements.
+///
+/// ```
+/// use ascend_tp::TensorView;
+///
+/// let data = [1, 2, 3, 4, 5, 6];
+/// let matrix = TensorView::contiguous(&data, [2, 3])?;
+/// assert_eq!(matrix.to_vec(), data);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TensorView<'a, T> {
     data: &'a [T],
     shape: Shape,
@@ -95,6 +104,7 @@ impl<'a, T> TensorView<'a, T> {
     /// Returns [`ViewError::Strides`] if the number of strides is not the rank,
     /// [`ViewError::OutOfBounds`] if an element lies outside `data`, and [`ViewError::TooLarge`] if
     /// the number of elements overflows. An empty view is never out of bounds.
+    #[doc(hidden)]
     pub fn strided(
         data: &'a [T],
         shape: impl Into<Shape>,
@@ -120,24 +130,28 @@ impl<'a, T> TensorView<'a, T> {
 
     /// Returns the size of each dim.
     #[must_use]
+    #[doc(hidden)]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// Returns the stride of each dim, in elements.
     #[must_use]
+    #[doc(hidden)]
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
     /// Returns the position of index 0, in elements.
     #[must_use]
+    #[doc(hidden)]
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
     /// Returns the number of elements.
     #[must_use]
+    #[doc(hidden)]
     pub fn elems(&self) -> usize {
         // Zero first, because the product of the other sizes may overflow.
         if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
@@ -145,6 +159,7 @@ impl<'a, T> TensorView<'a, T> {
 
     /// Returns the element at `index`, or `None` if the index has another rank or is out of bounds.
     #[must_use]
+    #[doc(hidden)]
     pub fn get(&self, index: &[usize]) -> Option<&'a T> {
         if index.len() != self.shape.rank()
             || index.iter().zip(self.shape.iter()).any(|(index, size)| index >= size)
@@ -157,12 +172,14 @@ impl<'a, T> TensorView<'a, T> {
 
     /// Returns whether the elements are row-major and contiguous. True for empty tensors.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_contiguous(&self) -> bool {
         self.run_dim() == 0
     }
 
     /// Returns the row-major elements as one slice, if they are contiguous.
     #[must_use]
+    #[doc(hidden)]
     pub fn as_slice(&self) -> Option<&'a [T]> {
         if self.shape.contains(&0) {
             return Some(&[]);
@@ -171,6 +188,7 @@ impl<'a, T> TensorView<'a, T> {
     }
 
     /// Returns the row-major elements as the longest possible contiguous slices of equal length.
+    #[doc(hidden)]
     pub fn runs(&self) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         self.row_runs(0, 0)
     }
@@ -179,6 +197,7 @@ impl<'a, T> TensorView<'a, T> {
     ///
     /// # Errors
     /// Returns [`ViewError::Range`] if the tensor has no such dim or range.
+    #[doc(hidden)]
     pub fn narrow(&self, dim: usize, range: Range<usize>) -> Result<Self, ViewError> {
         if self.shape.get(dim).is_none_or(|size| range.start > range.end || range.end > *size) {
             return Err(ViewError::Range { shape: self.shape.clone(), dim, range });
@@ -270,6 +289,7 @@ impl<T> Tensor<T> {
     ///
     /// # Errors
     /// Returns [`ViewError::Length`] if the number of elements differs.
+    #[doc(hidden)]
     pub fn new(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, ViewError> {
         let shape = shape.into();
         check_length(&shape, data.len())?;
@@ -282,6 +302,7 @@ impl<T> Tensor<T> {
 
     /// Returns the size of each dim.
     #[must_use]
+    #[doc(hidden)]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -294,12 +315,14 @@ impl<T> Tensor<T> {
 
     /// Returns the elements in row-major order, without a copy.
     #[must_use]
+    #[doc(hidden)]
     pub fn into_data(self) -> Vec<T> {
         self.data
     }
 
     /// Returns a view of the whole tensor.
     #[must_use]
+    #[doc(hidden)]
     pub fn view(&self) -> TensorView<'_, T> {
         TensorView {
             data: &self.data,

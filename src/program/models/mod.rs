@@ -75,7 +75,7 @@ pub mod input {
     pub const LOCAL_SIN: &str = "local_sin";
     /// `[b,s,1,1,1]`: factor of queries beyond the trained length (original Qwen).
     pub const LOGN: &str = "logn";
-    /// `[b,s]` i64: the token after each token. Only for [`super::loss`].
+    /// `[b,s]` i64: the token after each token. Only for [`loss`](fn@super::loss).
     pub const LABELS: &str = "labels";
     /// `[b,s]` f32: weight of each label, such as one over the labels of the global batch. 0
     /// ignores the label.

@@ -1,8 +1,9 @@
 //! Checkpoints of a training run, which load on any other mesh.
 //!
 //! A [`Writer`] saves a [`Sharding`] of tensors while training continues. A [`Checkpoint`] reads
-//! any part of a tensor, bit for bit, whatever layout wrote it. [`reshard`] writes for another
-//! mesh, and [`export`] writes the model for other tools.
+//! any part of a tensor, bit for bit, whatever layout wrote it.
+//! [`reshard`](fn@reshard) writes for another mesh, and [`export`](fn@export) writes the model for
+//! other tools.
 //!
 //! ```text
 //! SAVE/step-00000050/rank-00003-of-00008.safetensors   shards of rank 3, with place and layout

@@ -32,6 +32,34 @@ const GAP_BYTES: usize = 16 << 10;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Open checkpoint, which the ranks of a process share.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # use ascend_tp::{Cann, ModelConfig, ProcessGroup, World};
+/// use ascend_tp::train::{Batch, Checkpoint, Layout, Recipe, Trainer, Writer, Zero};
+///
+/// # let cann = Cann::new(Emulator::new(Config::with_cards(2))?.table())?;
+/// # let config = std::fs::read_to_string("models/tiny-qwen2/config.json")?;
+/// # let config = ModelConfig::from_json(&config)?;
+/// # let recipe = Recipe { steps: 2, global_batch: 2, seq: 8, ..Recipe::default() };
+/// # let folder = tempfile::tempdir()?;
+/// # let mut trainer = Trainer::of_seed(&cann, &config, 7).recipe(recipe.clone()).start()?;
+/// # trainer.step(&Batch::scattered(0, 2, 8, 512))?;
+/// # let group = std::sync::Arc::new(ProcessGroup::join(&World::alone())?);
+/// # let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group)?;
+/// # let state = serde_json::to_value(trainer.progress())?;
+/// # writer.begin(1, state, trainer.checkpoint_parts()?)?;
+/// # writer.finish()?;
+/// # let progress = trainer.progress();
+/// # drop(trainer);
+/// // `folder` has the checkpoint of a run on one card. The run continues on two.
+/// let checkpoint = Checkpoint::latest(folder.path())?.expect("a checkpoint");
+/// let layout = Layout { data: 2, zero: Zero::Moments, ..Layout::ONE };
+/// let builder = Trainer::of_seed(&cann, &config, 7).recipe(recipe).layout(layout);
+/// let mut trainer = builder.resume(&checkpoint, progress).start()?;
+/// trainer.step(&Batch::scattered(1, 2, 8, 512))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -94,6 +122,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The errors of [`Checkpoint::open`], or the folder has none.
+    #[doc(hidden)]
     pub fn named(path: &Path) -> Result<Self, Diagnostics> {
         if path.join(INDEX).exists() {
             return Self::open(path);
@@ -109,6 +138,7 @@ impl Checkpoint {
     /// # Errors
     /// Every tensor that is missing or differs in shape or type, and every tensor that the run
     /// lacks, unless `is_spare` allows it.
+    #[doc(hidden)]
     pub fn check(&self, run: &Sharding, is_spare: impl Fn(&str) -> bool) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for tensor in run.tensors() {
@@ -146,24 +176,28 @@ impl Checkpoint {
 
     /// Returns the folder of the checkpoint.
     #[must_use]
+    #[doc(hidden)]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the index of the checkpoint.
     #[must_use]
+    #[doc(hidden)]
     pub const fn index(&self) -> &Index {
         &self.index
     }
 
     /// Returns the mesh of the writing run.
     #[must_use]
+    #[doc(hidden)]
     pub const fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
     /// Returns the total size of all files.
     #[must_use]
+    #[doc(hidden)]
     pub fn bytes(&self) -> Bytes {
         self.index.files.iter().map(|file| Bytes(file.bytes)).sum()
     }
@@ -173,6 +207,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// No tensor has this name, shape and type, or a file was altered or cannot be read.
+    #[doc(hidden)]
     pub fn read(
         &self,
         name: &str,
@@ -188,6 +223,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The errors of [`Checkpoint::read`].
+    #[doc(hidden)]
     pub fn read_summand(
         &self,
         name: &str,
@@ -250,6 +286,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The errors of [`Checkpoint::read`].
+    #[doc(hidden)]
     pub fn read_whole(&self, name: &str) -> Result<(Shape, DType, Vec<u8>), Diagnostics> {
         let tensor = self.index.tensors.get(name).and_then(|tensor| Some((tensor.shape(), tensor.dtype()?)));
         let (shape, dtype) = tensor
@@ -263,6 +300,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Every file that was altered or does not match the index.
+    #[doc(hidden)]
     pub fn verify(&self) -> Result<(), Diagnostics> {
         self.verify_share(0, 1)
     }

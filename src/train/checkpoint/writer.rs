@@ -32,6 +32,32 @@ pub struct PartBytes {
 }
 
 /// Writer of a run's checkpoints. Every process of the group makes the same calls.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # use ascend_tp::train::Recipe;
+/// # use ascend_tp::{Cann, ModelConfig};
+/// use std::num::NonZero;
+/// use std::sync::Arc;
+///
+/// use ascend_tp::train::{Trainer, Writer};
+/// use ascend_tp::{ProcessGroup, World};
+///
+/// # let cann = Cann::new(Emulator::new(Config::with_cards(1))?.table())?;
+/// # let config = std::fs::read_to_string("models/tiny-qwen2/config.json")?;
+/// # let config = ModelConfig::from_json(&config)?;
+/// # let recipe = Recipe { steps: 2, global_batch: 2, seq: 8, ..Recipe::default() };
+/// # let folder = tempfile::tempdir()?;
+/// let mut trainer = Trainer::of_seed(&cann, &config, 7).recipe(recipe).start()?;
+/// let group = Arc::new(ProcessGroup::join(&World::alone())?);
+/// let sharding = trainer.sharding().clone();
+/// let mut writer = Writer::new(folder.path(), NonZero::new(3), sharding, group)?;
+/// let progress = trainer.progress();
+/// let state = serde_json::to_value(progress)?;
+/// writer.begin(progress.next as u64, state, trainer.checkpoint_parts()?)?;
+/// writer.finish()?; // Training can continue until here.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -78,6 +104,7 @@ impl Writer {
     }
 
     /// Returns the parts that this process writes: rank, tensor and ranges.
+    #[doc(hidden)]
     pub fn parts(&self) -> impl Iterator<Item = (usize, &ShardedTensor, &[Range<usize>])> {
         let written_by =
             |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
@@ -117,6 +144,7 @@ impl Writer {
     ///
     /// # Errors
     /// The checkpoint failed.
+    #[doc(hidden)]
     pub fn poll(&mut self) -> Result<Option<Saved>, Error> {
         if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) { self.finish() } else { Ok(None) }
     }

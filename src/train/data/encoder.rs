@@ -82,6 +82,7 @@ impl Encoder {
 
     /// Returns the tokenizer of the encoder.
     #[must_use]
+    #[doc(hidden)]
     pub const fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }

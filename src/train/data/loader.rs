@@ -118,6 +118,7 @@ impl Loader {
 
     /// Returns the state for a checkpoint. A resumed run continues with the next batch.
     #[must_use]
+    #[doc(hidden)]
     pub fn state(&self) -> LoaderState {
         self.state.clone()
     }

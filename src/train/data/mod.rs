@@ -137,6 +137,7 @@ impl Batch {
     /// Returns the number of labels that count in the whole batch. The loss is divided by this
     /// number.
     #[must_use]
+    #[doc(hidden)]
     pub fn counted_labels(&self) -> u64 {
         self.ignore.iter().filter(|ignored| **ignored == 0).count() as u64
     }
