@@ -57,7 +57,8 @@ pub use compress::Compress;
 /// use ascend_tp::train::{CorpusSource, DataOptions, Encoder, Loader};
 ///
 /// let encoder = Arc::new(Encoder::open("models/tiny-qwen2".as_ref(), 512)?);
-/// let source = CorpusSource::of("models/tiny-qwen2/text.txt".as_ref(), Some(&encoder), None)?;
+/// let source = CorpusSource::of("models/tiny-qwen2/text.txt".as_ref(), Some(&encoder), None)
+///     .map_err(|problem| problem.to_string())?;
 /// let options = DataOptions {
 ///     sources: vec![source],
 ///     sequence: 16,
