@@ -47,8 +47,8 @@ Examples:
 
 const VERIFY_EXAMPLES: &str = "\
 Exit code 0 if the results are within the printed error bound, else 1.
-Options of a training step, such as --recipe and --zero, need --train. Without
---train, --mesh accepts only the axes pp and tp.
+Options of a training step, such as --recipe and --zero, need --train. If it is
+missing, --mesh accepts only the axes pp and tp.
 
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
