@@ -125,8 +125,7 @@ impl<'a> ExplainRequest<'a> {
         };
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::CompiledProgram { split, plans } =
-            compile(&program, &self.mesh, &pins, target)?;
+        let compile::CompiledProgram { split, plans } = compile(&program, &self.mesh, &pins, target)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })
