@@ -53,9 +53,9 @@ pub(super) struct RestartOptions {
     )]
     max_restarts: usize,
     /// Seconds between checks whether failed cards respond again; 0 disables the checks. They need
-    /// --save and --processes MIN:MAX. When cards respond, all ranks save and restart on more cards.
-    /// If the run then fails within an hour, it continues without these cards, does not count a
-    /// restart, and doubles the interval
+    /// --save and --processes MIN:MAX. When cards respond, all ranks save and restart on more
+    /// cards. If the run then fails within an hour, it continues without these cards, does not
+    /// count a restart, and doubles the interval
     #[arg(
         long,
         value_name = "SECONDS",
