@@ -7,7 +7,7 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp::train::{self, checkpoint, data};
 use ascend_tp::{exec, generate, weights};
 
-use super::{complain, note};
+use super::{note, write_message};
 
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
@@ -64,7 +64,7 @@ impl Failure {
                 return ExitCode::from(INTERRUPTED);
             }
         };
-        complain(&message(error));
+        write_message(&message(error));
         ExitCode::from(code)
     }
 }

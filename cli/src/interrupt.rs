@@ -24,8 +24,8 @@ use super::note;
 
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The terminal sends Ctrl-C to every process, and a launcher sends the signal again. While the
-/// command ends gracefully, a second signal within this time counts as a copy of the first.
+/// The terminal sends Ctrl-C to every process, and a launcher sends the signal again. A second
+/// signal within this time counts as a copy of the first.
 const SAME: Duration = Duration::from_secs(1);
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -64,7 +64,7 @@ pub(super) fn report_at_end(report: impl FnOnce() + Send + 'static) {
 /// Waits one second for a signal. If a signal arrives, waits for the end of this process.
 ///
 /// A terminal sends signals to children too, and their failure may be seen first.
-pub(super) fn give_way() {
+pub(super) fn wait_for_signal() {
     let started = Instant::now();
     while started.elapsed() < SAME || is_requested() {
         std::thread::sleep(Duration::from_millis(20));
@@ -81,6 +81,11 @@ pub(super) fn end_soon() -> Arc<AtomicBool> {
     Arc::clone(REQUESTED.get_or_init(Arc::default))
 }
 
+/// Returns whether a second signal ends the process at once.
+fn ends_process(since_first: Duration, is_ignored: bool) -> bool {
+    since_first >= SAME && !is_ignored
+}
+
 /// Installs a handler that ends the command gracefully. Returns the flag that the first signal
 /// sets.
 ///
@@ -91,11 +96,13 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     let (flag, group) = (Arc::clone(&requested), Arc::downgrade(group));
     let handler = move || {
         let is_second = flag.swap(true, Ordering::Relaxed);
-        let first = FIRST.get_or_init(Instant::now);
+        let since_first = FIRST.get_or_init(Instant::now).elapsed();
         let is_in_order = is_in_order();
-        let is_another = first.elapsed() >= SAME && !IGNORES_SECOND.load(Ordering::Relaxed);
-        if is_second && (!is_in_order || is_another) {
-            exit(INTERRUPTED.into());
+        if is_second {
+            if ends_process(since_first, is_in_order && IGNORES_SECOND.load(Ordering::Relaxed)) {
+                exit(INTERRUPTED.into());
+            }
+            return;
         }
         if is_in_order {
             return;
@@ -144,4 +151,16 @@ pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
         exit(INTERRUPTED.into());
     };
     let _uncaught = ctrlc::set_handler(handler);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_signal_leaves_the_process_its_time_to_end() {
+        assert!(!ends_process(Duration::from_millis(999), false));
+        assert!(ends_process(SAME, false));
+        assert!(!ends_process(SAME, true), "a supervisor ends this process");
+    }
 }

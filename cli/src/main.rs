@@ -54,15 +54,15 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     terminal::set(if arguments.wide { LineWidth::Wide } else { LineWidth::Terminal });
-    let loudness = if arguments.quiet {
-        Loudness::Quiet
+    let verbosity = if arguments.quiet {
+        Verbosity::Quiet
     } else if arguments.verbose {
-        Loudness::Verbose
+        Verbosity::Verbose
     } else {
-        Loudness::Normal
+        Verbosity::Normal
     };
-    // The only call of `set`, so it cannot fail.
-    let _first = LOUDNESS.set(loudness);
+    // The verbosity is set only here, so this cannot fail.
+    let _first = VERBOSITY.set(verbosity);
     let done = match arguments.command {
         Command::Generate(options) => generate::run(&options),
         Command::Verify(options) => verify::run(&options),
@@ -108,33 +108,33 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Loudness {
+enum Verbosity {
     Quiet,
     Normal,
     Verbose,
 }
 
-static LOUDNESS: OnceLock<Loudness> = OnceLock::new();
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
 
-fn is_at_least(loudness: Loudness) -> bool {
-    *LOUDNESS.get().unwrap_or(&Loudness::Normal) >= loudness
+fn is_at_least(verbosity: Verbosity) -> bool {
+    *VERBOSITY.get().unwrap_or(&Verbosity::Normal) >= verbosity
 }
 
-/// Writes an error message to stderr. A closed stderr is ignored.
-fn complain(text: &str) {
+/// Writes a message to stderr. A closed stderr is ignored.
+fn write_message(text: &str) {
     let _closed = writeln!(std::io::stderr(), "{}", terminal::fit_message(text));
 }
 
 /// Writes a line to stderr, unless `--quiet` is given.
 fn note(text: &str) {
-    if is_at_least(Loudness::Normal) {
-        complain(text);
+    if is_at_least(Verbosity::Normal) {
+        write_message(text);
     }
 }
 
 /// Writes a line to stderr if `--verbose` is given.
 fn detail(text: &str) {
-    if is_at_least(Loudness::Verbose) {
-        complain(text);
+    if is_at_least(Verbosity::Verbose) {
+        write_message(text);
     }
 }

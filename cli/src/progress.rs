@@ -7,7 +7,7 @@ use std::time::Duration;
 use ascend_tp::base::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Loudness, is_at_least};
+use super::{Verbosity, is_at_least};
 
 const COMPILING: &str = "compiling {spinner}";
 const LOADING: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
@@ -29,7 +29,7 @@ impl Progress {
     /// with `--quiet`.
     pub(super) fn start(speaks: bool) -> Self {
         let bar = ProgressBar::new(0);
-        if !speaks || !is_at_least(Loudness::Normal) {
+        if !speaks || !is_at_least(Verbosity::Normal) {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         draw_as(&bar, COMPILING);
@@ -42,7 +42,7 @@ impl Progress {
     /// Starts a bar for reading files of `total` bytes. [`advance`](Self::advance) moves the bar.
     pub(super) fn reading(total: Bytes) -> Self {
         let bar = ProgressBar::new(total.0);
-        if !is_at_least(Loudness::Normal) {
+        if !is_at_least(Verbosity::Normal) {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         draw_as(&bar, READING);
@@ -52,7 +52,7 @@ impl Progress {
     /// Starts a bar of training steps; the first `first` steps are already done.
     pub(super) fn training(first: usize, steps: usize, speaks: bool) -> Self {
         let bar = ProgressBar::new(steps as u64);
-        if !speaks || !is_at_least(Loudness::Normal) {
+        if !speaks || !is_at_least(Verbosity::Normal) {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         draw_as(&bar, TRAINING);

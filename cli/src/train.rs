@@ -109,8 +109,8 @@ pub(super) struct TrainOptions {
     /// f32
     #[arg(long, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<TrainingPrecision>,
-    /// Number of cards [default: the product of --mesh, else 1; the number of processes under a
-    /// launcher]
+    /// Number of cards [default: the product of --mesh, else 8 for the shipped text and 1 for other
+    /// data; the number of processes under a launcher]
     #[arg(long, value_name = "N", help_heading = "Parallelism", display_order = 1)]
     cards: Option<usize>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
 
 use super::arguments::Arguments;
-use super::{complain, terminal};
+use super::{terminal, write_message};
 
 /// Options of other programs: their names, the commands that the answer applies to, and the answer.
 ///
@@ -155,7 +155,7 @@ pub(super) fn parse() -> Result<Arguments, ExitCode> {
     read(&words).map_err(|error| {
         let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if let Some(problem) = answer(&error, &words) {
-            complain(&format!("error: {problem}"));
+            write_message(&format!("error: {problem}"));
         } else {
             // A closed stream must not change the exit code.
             let _closed = error.print();

@@ -39,7 +39,7 @@ pub enum HostData {
 }
 
 /// Rounds `x` to the nearest value of `dtype`, ties to even.
-fn round(dtype: DType, x: f32) -> f32 {
+pub(crate) fn round(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(x).to_f32(),
         DType::BF16 => bf16::from_f32(x).to_f32(),

@@ -141,9 +141,9 @@ fn take_turns(
                     note(&format!("no time left with --quick: {name} did not finish round {round}"));
                     continue;
                 }
-                theirs => theirs.inspect_err(|_| interrupt::give_way())?,
+                theirs => theirs.inspect_err(|_| interrupt::wait_for_signal())?,
             };
-            let ours = ours(bench, ready.peer).inspect_err(|_| interrupt::give_way())?;
+            let ours = ours(bench, ready.peer).inspect_err(|_| interrupt::wait_for_signal())?;
             let text = peers::round_text(ready.peer, &ours, &theirs);
             turns.lock().unwrap_or_else(PoisonError::into_inner)[at].rounds.push((ours, theirs));
             clock.took(at, started.elapsed());

@@ -65,10 +65,12 @@ fn shown(cell: &Cell, form: Form) -> String {
     }
 }
 
-/// Formats a number with three significant digits, or with all digits before the point.
+/// Formats a number with three significant digits, at most four digits after the point, and all
+/// digits before it.
 fn significant(number: f64) -> String {
     match number.abs() {
-        size if size >= 999.5 => grouped(number.round() as u64),
+        size if size >= 999.5 && number < 0.0 => format!("-{}", grouped(size.round() as u64)),
+        size if size >= 999.5 => grouped(size.round() as u64),
         size if size >= 99.95 => format!("{number:.0}"),
         size if size >= 9.995 => format!("{number:.1}"),
         size if size >= 0.0995 || size == 0.0 => format!("{number:.2}"),
@@ -82,8 +84,8 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_that_count() {
-        let shown = [0.0, 0.01234, 0.5, 1.234, 12.34, 123.4, 12_345.6].map(significant);
-        assert_eq!(shown, ["0.00", "0.0123", "0.50", "1.23", "12.3", "123", "12,346"]);
+        let shown = [0.0, 0.01234, 0.5, 1.234, 12.34, 123.4, 12_345.6, -12_345.6].map(significant);
+        assert_eq!(shown, ["0.00", "0.0123", "0.50", "1.23", "12.3", "123", "12,346", "-12,346"]);
     }
 
     #[test]

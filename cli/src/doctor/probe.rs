@@ -207,7 +207,8 @@ fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Sums integers over all cards twice. Returns the first error, and the seconds of the second sum.
+/// Sums integers over all cards twice. Returns the first wrong element of the
+/// second sum, and its duration on the slowest card in seconds.
 fn all_reduce(
     devices: &[Arc<Device>],
     communicators: &mut [Communicator],
@@ -231,7 +232,7 @@ fn all_reduce(
     Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
 }
 
-/// Returns the received bytes and the seconds of the second run.
+/// Returns the received bytes and the duration of the second run in seconds.
 fn all_reduce_rank(
     rank: usize,
     device: &Arc<Device>,

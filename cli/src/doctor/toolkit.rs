@@ -159,7 +159,7 @@ pub(super) fn check_libraries(root: &Path) -> Group {
     group
 }
 
-/// Counts the functions by library and reports missing operators.
+/// Counts the functions of each library and reports missing functions and operators.
 pub(super) fn symbols(table: &Table, group: &mut Group) {
     let missing = table.missing_functions();
     for library in Library::ALL {

@@ -69,8 +69,8 @@ impl Family {
         self.0
     }
 
-    #[cfg(test)]
     /// Returns the family of a table that is not listed.
+    #[cfg(test)]
     pub(crate) const fn of(table: &'static FamilyTable) -> Self {
         Self(table)
     }

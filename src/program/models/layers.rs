@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Weights};
+use crate::base::{DType, Diagnostic, Weights, round};
 use crate::config::families::{Projections, Tensors};
 use crate::config::{
     Activation, AttentionPart, FeedForwardPart, GroupedAttention, Lora, ModelConfig, NormWeight, PEFT_PREFIX,
@@ -34,15 +34,6 @@ const OPS_OF_AN_ACTIVATION: usize = 16;
 /// Returns the source of a param that is a whole checkpoint tensor.
 fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
-}
-
-/// Rounds a number to an element type.
-fn rounded(number: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => half::f16::from_f64(number).to_f64(),
-        DType::BF16 => half::bf16::from_f64(number).to_f64(),
-        _ => f64::from(number as f32),
-    }
 }
 
 /// KV caches of earlier runs.
@@ -127,7 +118,7 @@ impl LayerInputs<'_> {
         let mut embedded = self.cast(build, embedded, self.stored);
         if config.scales_embedding {
             // transformers rounds the scale to the element type.
-            let by = rounded((config.hidden_size as f64).sqrt(), self.stored);
+            let by = f64::from(round(self.stored, (config.hidden_size as f64).sqrt() as f32));
             embedded = build.op(Kind::Scale { by }, &[embedded]);
         }
         let mut residual = build.name(embedded, "residual.embedding");

@@ -144,6 +144,8 @@ pub(crate) use inner::Name;
         assert!(words.contains("shipped") && words.contains("KEPT"), "{words:?}");
         assert!(["io", "tests", "inner", "Name"].iter().all(|gone| !words.contains(*gone)), "{words:?}");
         assert_eq!(code_lines(&shipped).into_iter().collect::<Vec<_>>(), [4, 6, 7, 8, 9, 12, 13, 19]);
+        let documented = "fn kept() {} /// Gone.\n#[must_use] #[cfg(test)] fn gone() {}".parse().unwrap();
+        assert_eq!(without_tests(documented, &mut Vec::new()).to_string(), "fn kept () { }");
         let blocks = "unsafe fn f() { unsafe { g() } m! { unsafe { h() } } }".parse().unwrap();
         assert_eq!(unsafe_blocks(&blocks), 2);
     }

@@ -123,7 +123,7 @@ pub(crate) fn doc_tokens(tokens: &[TokenTree]) -> Option<usize> {
 
 /// Adds the byte ranges of removed items to `tests`.
 pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) -> TokenStream {
-    let mut kept = TokenStream::new();
+    let mut kept: Vec<TokenTree> = Vec::new();
     let mut rest = tokens.into_iter().peekable();
     while let Some(token) = rest.next() {
         match (&token, rest.peek()) {
@@ -131,6 +131,13 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
                 if hash.as_char() == '#' && is_of_tests(attribute) =>
             {
                 let Range { start, mut end } = hash.span().byte_range();
+                // The item's docs and attributes before this one would be left without an item.
+                while let [.., TokenTree::Punct(sign), TokenTree::Group(other)] = kept.as_slice()
+                    && sign.as_char() == '#'
+                    && other.delimiter() == Delimiter::Bracket
+                {
+                    kept.truncate(kept.len() - 2);
+                }
                 // An item with braces in its value ends at `;`.
                 let mut ends_with_block = true;
                 for token in rest.by_ref() {
@@ -156,12 +163,12 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
             (TokenTree::Group(group), _) => {
                 let mut inner = Group::new(group.delimiter(), without_tests(group.stream(), tests));
                 inner.set_span(group.span());
-                kept.extend([TokenTree::Group(inner)]);
+                kept.push(TokenTree::Group(inner));
             }
-            _ => kept.extend([token]),
+            _ => kept.push(token),
         }
     }
-    kept
+    kept.into_iter().collect()
 }
 
 fn is_of_tests(attribute: &Group) -> bool {

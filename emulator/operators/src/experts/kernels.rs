@@ -75,7 +75,7 @@ pub(crate) enum CopyLayout {
 }
 
 #[derive(Debug)]
-pub(crate) struct DealtChoices {
+pub(crate) struct SortedChoices {
     /// Row of each choice's copy; -1 if the expert's capacity was exceeded.
     pub(crate) places: Vec<i64>,
     pub(crate) counts: Vec<i64>,
@@ -87,36 +87,40 @@ pub(crate) struct DealtChoices {
 /// dropped.
 ///
 /// If `number` is 0, expert indices are not checked.
-pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<DealtChoices, String> {
+pub(crate) fn sort_choices(
+    chosen: &[i64],
+    number: usize,
+    layout: CopyLayout,
+) -> Result<SortedChoices, String> {
     let order = sorted_places(chosen);
     let length = match layout {
         CopyLayout::Dropless(copies) => copies,
         CopyLayout::Capacity(capacity) => number * capacity,
     };
-    let mut dealt =
-        DealtChoices { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
+    let mut sorted_choices =
+        SortedChoices { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
     for (sorted, &place) in order.iter().enumerate() {
         let expert = usize::try_from(chosen[place]).ok().filter(|&expert| expert < number);
         if expert.is_none() && number > 0 {
             return Err(format!("expertIdx: expected 0 to {}, found {}", number - 1, chosen[place]));
         }
         let own = expert.map(|expert| {
-            dealt.counts[expert] += 1;
-            (expert, dealt.counts[expert] as usize - 1)
+            sorted_choices.counts[expert] += 1;
+            (expert, sorted_choices.counts[expert] as usize - 1)
         });
         let to = match (layout, own) {
             (CopyLayout::Capacity(capacity), Some((expert, own))) => {
                 let to = (own < capacity).then_some(expert * capacity + own);
-                dealt.places[place] = to.map_or(-1, |to| to as i64);
+                sorted_choices.places[place] = to.map_or(-1, |to| to as i64);
                 to
             }
             _ => Some(sorted).filter(|&sorted| sorted < length),
         };
         if let Some(to) = to {
-            dealt.copies[to] = Some(place);
+            sorted_choices.copies[to] = Some(place);
         }
     }
-    Ok(dealt)
+    Ok(sorted_choices)
 }
 
 /// Computes `out[i] = x[taken[i]]`, or zeros without a source.

@@ -2,7 +2,7 @@
 //!
 //! Experts or rows out of range fail the stream.
 
-use crate::experts::kernels::{self as experts, CopyLayout, DealtChoices, RowTerm};
+use crate::experts::kernels::{self as experts, CopyLayout, RowTerm, SortedChoices};
 use crate::indexing::kernels as index;
 use crate::lane::Lane;
 use crate::math;
@@ -294,8 +294,8 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let is_sum = is_dropless && flag == 1;
     CallPlan::new(move |views, tiles| {
         let chosen = experts::whole(views.of(chosen));
-        let DealtChoices { places: at, mut counts, copies } =
-            experts::deal(&chosen, if is_dropless && !counted { 0 } else { number }, layout)?;
+        let SortedChoices { places: at, mut counts, copies } =
+            experts::sort_choices(&chosen, if is_dropless && !counted { 0 } else { number }, layout)?;
         store(views, places, &at);
         if let Some(slot) = counts_out {
             if is_sum {
