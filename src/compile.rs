@@ -19,7 +19,7 @@ use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
-use crate::program::models::{AttentionScope, Head, RunShape, decoder_of_layers};
+use crate::program::models::{AttentionScope, Head, LayeredProgram, RunShape, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, PartMarks, cut};
 use crate::schedule::pipeline::Pipeline;
@@ -193,16 +193,8 @@ impl Deployment {
         // Decode needs the layouts of prefill, but not its plans. So decode is built while prefill
         // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
-            || {
-                self.lower(
-                    config,
-                    &mesh,
-                    (self.longest_prompt, AttentionScope::Run),
-                    (self.residual, None),
-                    &parts,
-                )
-            },
-            || self.decoder(config, (1, AttentionScope::Cache), &parts),
+            || self.lower_prompt(config, &mesh, self.longest_prompt, None, &parts),
+            || self.decoder(config, 1, AttentionScope::Cache, &parts),
         );
         let (prefill, decode) = (prefill?, decode?);
         let longest = Some(&prefill.placed);
@@ -210,7 +202,7 @@ impl Deployment {
             || self.schedule(&prefill, None),
             || {
                 self.schedule(
-                    &self.place(config, &mesh, decode, (Residual::Replicate, longest), &parts)?,
+                    &self.place(config, &mesh, &decode, Residual::Replicate, longest, &parts)?,
                     longest,
                 )
             },
@@ -226,49 +218,45 @@ impl Deployment {
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let longest = self.lower(
-            config,
-            &mesh,
-            (self.longest_prompt, AttentionScope::Run),
-            (self.residual, None),
-            &parts,
-        )?;
+        let longest = self.lower_prompt(config, &mesh, self.longest_prompt, None, &parts)?;
         let longest = Some(&longest.placed);
-        let shorter =
-            self.lower(config, &mesh, (tokens, AttentionScope::Run), (self.residual, longest), &parts)?;
+        let shorter = self.lower_prompt(config, &mesh, tokens, longest, &parts)?;
         self.schedule(&shorter, longest)
     }
 
-    /// Builds and places a program of `sequence` tokens, optionally with the memory layout of
-    /// another program.
-    fn lower(
+    /// Builds and places a program for prompts of up to `tokens` tokens, optionally with the memory
+    /// layout of another program.
+    fn lower_prompt(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        (sequence, sees): (usize, AttentionScope),
-        (residual, memory_of): (Residual, Option<&Placed>),
+        tokens: usize,
+        memory_of: Option<&Placed>,
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
-        self.place(config, mesh, self.decoder(config, (sequence, sees), parts)?, (residual, memory_of), parts)
+        let prompt = self.decoder(config, tokens, AttentionScope::Run, parts)?;
+        self.place(config, mesh, &prompt, self.residual, memory_of, parts)
     }
 
     fn place(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        (program, layers): (Program, Vec<Range<usize>>),
-        (residual, memory_of): (Residual, Option<&Placed>),
+        layered: &LayeredProgram,
+        residual: Residual,
+        memory_of: Option<&Placed>,
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
-        let pins = pins(config, &program, mesh, residual);
+        let pins = pins(config, &layered.program, mesh, residual);
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
-        self.lower_with(mesh, (&program, &layers), &pins, parts)
+        self.lower_with(mesh, &layered.program, &layered.layers, &pins, parts)
     }
 
     fn lower_with(
         &self,
         mesh: &Mesh,
-        (program, layers): (&Program, &[Range<usize>]),
+        program: &Program,
+        layers: &[Range<usize>],
         pins: &Pins,
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
@@ -295,7 +283,7 @@ impl Deployment {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
         let pins = pins(config, program, &mesh, self.residual);
-        self.schedule(&self.lower_with(&mesh, (program, layers), &pins, &parts)?, None)
+        self.schedule(&self.lower_with(&mesh, program, layers, &pins, &parts)?, None)
     }
 
     fn schedule(&self, of: &LoweredProgram, memory_of: Option<&Placed>) -> Result<Vec<Plan>, Diagnostics> {
@@ -325,7 +313,7 @@ impl Deployment {
             return Ok(Cut::whole(config.layers));
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
-        let (program, layers) = self.decoder(config, (1, AttentionScope::Cache), &each)?;
+        let LayeredProgram { program, layers } = self.decoder(config, 1, AttentionScope::Cache, &each)?;
         let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered =
             parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
@@ -338,11 +326,12 @@ impl Deployment {
     fn decoder(
         &self,
         config: &ModelConfig,
-        (sequence, sees): (usize, AttentionScope),
+        sequence: usize,
+        scope: AttentionScope,
         parts: &Cut,
-    ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
+    ) -> Result<LayeredProgram, Diagnostics> {
         let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
-        decoder_of_layers(config, run, sees, self.precision, self.head, self.order, parts.parts > 1)
+        decoder_of_layers(config, run, scope, self.precision, self.head, self.order, parts.parts > 1)
     }
 
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {

@@ -37,6 +37,14 @@ pub(crate) struct Case {
     pub(crate) columns: usize,
 }
 
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CompressedSum {
+    pub(crate) sum: Vec<f32>,
+    /// Compression error that each card keeps for the next run.
+    pub(crate) kept: Vec<Vec<f32>>,
+}
+
 impl Case {
     pub(crate) fn plans(&self, kernels: Kernels) -> Vec<Plan> {
         let mut build = Builder::new("compressed");
@@ -67,12 +75,7 @@ impl Case {
         .unwrap()
     }
 
-    pub(crate) fn run(
-        &self,
-        engine: &mut Engine,
-        parts: &[Vec<f32>],
-        whole: &[f32],
-    ) -> (Vec<f32>, Vec<Vec<f32>>) {
+    pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> CompressedSum {
         self.try_run(engine, parts, whole).unwrap()
     }
 
@@ -81,7 +84,7 @@ impl Case {
         engine: &mut Engine,
         parts: &[Vec<f32>],
         whole: &[f32],
-    ) -> Result<(Vec<f32>, Vec<Vec<f32>>), Error> {
+    ) -> Result<CompressedSum, Error> {
         let inputs = NamedTensors::new().with("x", parts.concat()).with("whole", whole);
         let outputs = engine.run(ProgramId(0), &inputs)?;
         let mut kept = vec![Vec::new(); self.cards];
@@ -91,7 +94,7 @@ impl Case {
             }
             Ok(())
         })?;
-        Ok((outputs.only()?.floats().to_vec(), kept))
+        Ok(CompressedSum { sum: outputs.only()?.floats().to_vec(), kept })
     }
 
     fn engine(&self) -> Engine {
@@ -194,7 +197,7 @@ fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
         // Shares are 0 or one half, so sums of whole numbers stay exact.
         let half = case.cards as f32 / 2.0;
         let whole: Vec<f32> = numbers(round * 100 + 99).map(|at| at.round() * half).take(elems).collect();
-        let (sum, left) = case.run(&mut engine, &parts, &whole);
+        let CompressedSum { sum, kept: left } = case.run(&mut engine, &parts, &whole);
         let piece = elems / case.across;
         let mut wanted = Vec::new();
         for at in (0..case.across).map(|across| across * piece..(across + 1) * piece) {

@@ -244,13 +244,19 @@ fn what_has_no_gradient_is_said() {
     assert!(problems.contains("is of another type: expected f32[2], found f32[3]"), "{problems}");
 }
 
+struct ExpectedGradient {
+    values: HostTensor,
+    /// Largest element of the whole tensor in the checkpoint.
+    largest: f32,
+}
+
 struct Fixture {
     config: ModelConfig,
     program: Program,
     params: Tensors,
     inputs: Tensors,
-    /// Gradient of each param, and the largest element of the whole tensor in the checkpoint.
-    expected: BTreeMap<String, (HostTensor, f32)>,
+    /// Gradient of each param.
+    expected: BTreeMap<String, ExpectedGradient>,
     loss: f32,
 }
 
@@ -294,8 +300,11 @@ impl Fixture {
             let parts = program.with_role(Role::Param).filter(|other| tensor(*other) == tensor(param));
             parts.map(|part| largest(&expected[&program.values[part].name])).fold(0.0, f32::max)
         };
-        let expected =
-            expected.iter().map(|(name, found)| (name.clone(), (found.clone(), of_tensor(name)))).collect();
+        let expected_of = |(name, values): (&String, &HostTensor)| {
+            let expected = ExpectedGradient { values: values.clone(), largest: of_tensor(name) };
+            (name.clone(), expected)
+        };
+        let expected = expected.iter().map(expected_of).collect();
         let loss = reference.read_f32("loss").unwrap().1[0];
         let inputs = inputs(&config, b, s, &ids);
         Self { config, program, params, inputs, expected, loss }
@@ -353,10 +362,10 @@ fn largest(tensor: &HostTensor) -> f32 {
 }
 
 /// Returns the largest error, relative to the largest element of the checkpoint's tensor.
-fn distance(found: &HostTensor, (expected, largest): &(HostTensor, f32)) -> f32 {
-    let errors = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs());
+fn distance(found: &HostTensor, expected: &ExpectedGradient) -> f32 {
+    let errors = found.floats().iter().zip(expected.values.floats()).map(|(a, b)| (a - b).abs());
     errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) })
-        / largest
+        / expected.largest
 }
 
 fn fixture(name: &str) {

@@ -19,14 +19,10 @@ fn model(path: &str) -> Model {
     Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
+/// Stages and cards of one card.
 const ONE: (usize, usize) = (1, 1);
 
-fn deployment(
-    model: &Model,
-    (stages, cards): (usize, usize),
-    precision: Precision,
-    head: Head,
-) -> Deployment {
+fn deployment(model: &Model, stages: usize, cards: usize, precision: Precision, head: Head) -> Deployment {
     let of = Deployment::of(&model.config, cards);
     Deployment { stages, precision, head, batch: 2, longest_prompt: 40, context: 48, ..of }
 }
@@ -61,8 +57,9 @@ fn tokens_over_stages_are_one_cards() {
     for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
         let model = model(path);
         let f32 = DType::F32.into();
-        let run = |cards, precision, head, launching| {
-            generate(Mode::Parallel, &model, deployment(&model, cards, precision, head), launching).0
+        let run = |(stages, cards), precision, head, launching| {
+            let deployment = deployment(&model, stages, cards, precision, head);
+            generate(Mode::Parallel, &model, deployment, launching).0
         };
         let expected = run(ONE, f32, Head::LastToken, Launching::Eager);
         for cards in [(2, 2), (2, 4), (model.config.layers, model.config.layers)] {
@@ -85,7 +82,7 @@ fn stages_serve_in_any_order() {
     let model = model("models/kjv-qwen2");
     let deployment = Deployment {
         residual: Residual::Seq,
-        ..deployment(&model, (2, 4), DType::F32.into(), Head::LastToken)
+        ..deployment(&model, 2, 4, DType::F32.into(), Head::LastToken)
     };
     let (expected, _) = generate(Mode::Parallel, &model, deployment, Launching::Eager);
     for seed in 0..2 {
@@ -119,9 +116,9 @@ fn stages_are_verified_against_one_card() {
 #[test]
 fn a_stage_holds_its_own_layers() {
     let model = model("models/kjv-qwen2");
-    let bytes = |cards, region| {
-        let programs =
-            deployment(&model, cards, DType::F32.into(), Head::LastToken).compile(&model.config).unwrap();
+    let bytes = |(stages, cards), region| {
+        let deployment = deployment(&model, stages, cards, DType::F32.into(), Head::LastToken);
+        let programs = deployment.compile(&model.config).unwrap();
         programs.decode.iter().map(|plan| plan.region_bytes(region).0).collect::<Vec<u64>>()
     };
     for region in [Region::Weights, Region::States] {
@@ -136,17 +133,17 @@ fn a_stage_holds_its_own_layers() {
 #[test]
 fn stages_that_cannot_be_are_said_before_anything_runs() {
     let model = model("models/kjv-qwen2");
-    let said = |cards| {
-        let deployment = deployment(&model, cards, DType::F32.into(), Head::LastToken);
+    let said = |stages, cards| {
+        let deployment = deployment(&model, stages, cards, DType::F32.into(), Head::LastToken);
         deployment.compile(&model.config).unwrap_err().to_string()
     };
     let layers = model.config.layers;
     assert!(
-        said((layers + 1, layers + 1))
+        said(layers + 1, layers + 1)
             .contains(&format!("stages: need one layer each: expected at most {layers}"))
     );
     assert!(
-        said((2, 3)).contains("stages: need equal numbers of cards: expected a divisor of 3 cards, found 2")
+        said(2, 3).contains("stages: need equal numbers of cards: expected a divisor of 3 cards, found 2")
     );
-    assert!(said((0, 2)).contains("stages: nothing to do: expected at least 1, found 0"));
+    assert!(said(0, 2).contains("stages: nothing to do: expected at least 1, found 0"));
 }

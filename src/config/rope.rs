@@ -208,9 +208,9 @@ impl Rope {
                 unscaled(self.theta, head_dim).into_iter().map(|inverse| bands.scale(inverse)).collect()
             }
             RopeScaling::Yarn { factor, original_positions, beta_fast, beta_slow, truncate, .. } => {
-                let range =
+                let [first, last] =
                     yarn_range(self.theta, head_dim, original_positions, beta_fast, beta_slow, truncate);
-                yarn(self.theta, head_dim, factor, range)
+                yarn(self.theta, head_dim, factor, first, last)
             }
         }
     }
@@ -271,7 +271,7 @@ impl Llama3Bands {
     }
 }
 
-/// Returns the pairs between which `YaRN` blends. Frequencies below the first pair are kept, and
+/// Returns the first and the last pair between which `YaRN` blends. Frequencies below the first pair are kept, and
 /// those above the second one are divided.
 fn yarn_range(
     theta: f64,
@@ -280,7 +280,7 @@ fn yarn_range(
     beta_fast: f64,
     beta_slow: f64,
     truncate: bool,
-) -> (f64, f64) {
+) -> [f64; 2] {
     let dim = head_dim as f64;
     let pair_with_turns =
         |turns: f64| dim * (original_positions as f64 / (turns * TAU)).ln() / (2.0 * theta.ln());
@@ -288,19 +288,20 @@ fn yarn_range(
     if truncate {
         (low, high) = (low.floor(), high.ceil());
     }
-    (low.max(0.0), high.min(dim - 1.0))
+    [low.max(0.0), high.min(dim - 1.0)]
 }
 
-fn yarn(theta: f64, head_dim: usize, factor: f64, (low, mut high): (f64, f64)) -> Vec<f32> {
-    if low == high {
+/// Returns the frequencies that `YaRN` blends from pair `first` to pair `last`.
+fn yarn(theta: f64, head_dim: usize, factor: f64, first: f64, mut last: f64) -> Vec<f32> {
+    if first == last {
         // The ramp would divide by zero. The reference widens it by this number.
-        high += 0.001;
+        last += 0.001;
     }
-    let (low, width) = (low as f32, (high - low) as f32);
+    let (first, width) = (first as f32, (last - first) as f32);
     powers(theta, head_dim)
         .enumerate()
         .map(|(pair, power)| {
-            let kept = 1.0 - ((pair as f32 - low) / width).clamp(0.0, 1.0);
+            let kept = 1.0 - ((pair as f32 - first) / width).clamp(0.0, 1.0);
             1.0 / (factor as f32 * power) * (1.0 - kept) + 1.0 / power * kept
         })
         .collect()

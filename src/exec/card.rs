@@ -171,6 +171,13 @@ impl Launching {
     }
 }
 
+/// How plans are launched on the streams of a card.
+#[derive(Clone, Copy)]
+pub(super) struct LaunchMode {
+    pub(super) marks: Marks,
+    pub(super) launching: Launching,
+}
+
 pub(super) enum Watch<'a> {
     Nothing,
     /// Spans from device events, on the time of the given clock.
@@ -186,7 +193,7 @@ impl Card {
         weights: Option<Buffer>,
         groups: &[Vec<usize>],
         entrance: Entrance,
-        how: (Marks, Launching),
+        mode: LaunchMode,
         kernels: &KernelSource,
     ) -> std::result::Result<Self, RankError> {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
@@ -223,21 +230,17 @@ impl Card {
             card.communicators.push((ranks.clone(), end));
         }
         let programs =
-            plans.iter().map(|plan| card.prepare(plan, how)).collect::<std::result::Result<Vec<_>, _>>()?;
+            plans.iter().map(|plan| card.prepare(plan, mode)).collect::<std::result::Result<Vec<_>, _>>()?;
         card.take_workspaces(programs)?;
         Ok(card)
     }
 
-    pub(super) fn add(
-        &mut self,
-        plan: &Arc<Plan>,
-        how: (Marks, Launching),
-    ) -> std::result::Result<(), RankError> {
+    pub(super) fn add(&mut self, plan: &Arc<Plan>, mode: LaunchMode) -> std::result::Result<(), RankError> {
         while self.streams.len() < plan.streams().len() {
             self.streams
                 .push(Stream::new(&self.device).map_err(|source| self.error("taking streams", source))?);
         }
-        let program = self.prepare(plan, how)?;
+        let program = self.prepare(plan, mode)?;
         self.take_workspaces(vec![program])
     }
 
@@ -261,11 +264,7 @@ impl Card {
         Ok(regions)
     }
 
-    fn prepare(
-        &self,
-        plan: &Arc<Plan>,
-        (marks, launching): (Marks, Launching),
-    ) -> std::result::Result<CardProgram, RankError> {
+    fn prepare(&self, plan: &Arc<Plan>, mode: LaunchMode) -> std::result::Result<CardProgram, RankError> {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
@@ -281,11 +280,11 @@ impl Card {
         let events =
             events.map_err(|source| error(self.rank, self.ordinal, Some("making events".into()), source))?;
         let inputs = vec![0; to_usize(plan.region_bytes(Region::Inputs).0)];
-        let marks = match marks {
+        let marks = match mode.marks {
             Marks::None => Vec::new(),
             Marks::EachOp => mark_texts(plan),
         };
-        let recording = match launching {
+        let recording = match mode.launching {
             Launching::Eager => GraphRecording::Never,
             Launching::Captured => GraphRecording::AfterFirstRun,
         };

@@ -17,7 +17,7 @@ use crate::schedule::plan::{Plan, Region, Tensor};
 use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
-use super::card::{Launching, Marks};
+use super::card::{LaunchMode, Launching, Marks};
 use super::checks::{
     capture_problem, groups, kernel_problems, memory_problem, operator_problems, regions_wanted,
     shared_problems, weights_problems,
@@ -281,7 +281,7 @@ impl Engine {
         let mut gate = Gate::default();
         let shared = RankStart {
             groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
-            how: (options.marks, options.launching),
+            mode: LaunchMode { marks: options.marks, launching: options.launching },
             kernels: options.kernels.clone(),
             clock: options.clock.clone(),
             events: sender,

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::card::{Card, Launching, Marks, Watch};
+use super::card::{Card, LaunchMode, Watch};
 use super::engine::{Clock, Observation};
 use super::error::RankError;
 use super::gate::Entrance;
@@ -81,7 +81,7 @@ pub(super) struct RankThread {
 #[derive(Clone)]
 pub(super) struct RankStart {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
-    pub(super) how: (Marks, Launching),
+    pub(super) mode: LaunchMode,
     pub(super) kernels: KernelSource,
     pub(super) clock: Option<Clock>,
     pub(super) events: Sender<EngineEvent>,
@@ -140,7 +140,7 @@ fn serve(
         let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
         RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
     };
-    let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how, &shared.kernels);
+    let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.mode, &shared.kernels);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
     // A failed send means that the engine is gone.
     let say = |answer| shared.events.send(EngineEvent::Answer(rank, answer)).is_ok();
@@ -170,7 +170,7 @@ fn serve(
 fn obey(card: &mut Card, command: RankCommand, shared: &RankStart) -> Result<RankAnswer, RankError> {
     match command {
         RankCommand::Prepare(plan) => {
-            card.add(&plan, shared.how)?;
+            card.add(&plan, shared.mode)?;
             Ok(RankAnswer::Prepared { workspace_bytes: card.workspace_bytes() })
         }
         RankCommand::Run { program, inputs, shown, wanted } => {

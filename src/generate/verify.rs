@@ -24,7 +24,6 @@ mod greedy;
 mod reference;
 mod values;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
@@ -32,7 +31,7 @@ use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Grid, Residual};
-use crate::program::models::{AttentionScope, Head, decoder_of_layers};
+use crate::program::models::{AttentionScope, Head, LayeredProgram, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
 use crate::schedule::Target;
@@ -197,26 +196,27 @@ pub fn verify_on(
     let group = &engine_options.group;
     let setup = |deployment, engine| VerifySetup { cann, model, deployment, engine };
     let many = setup(*deployment, engine_options);
-    let program = many.program(precision, reference)?;
+    let layered = many.program(precision, reference)?;
+    let program = &layered.program;
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
     let one_card = Deployment { cards: 1, stages: 1, grid: Grid::LINE, ..*deployment };
-    let on_one = || setup(one_card, &alone).observe(&program, precision, reference);
+    let on_one = || setup(one_card, &alone).observe(&layered, precision, reference);
     let one =
         group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
-    let (values, logits) = many.observe(&program, precision, reference)?;
+    let (values, logits) = many.observe(&layered, precision, reference)?;
     let mut found = Verification::default();
     if let Some((one, _)) = &one {
-        one.compare(&program.0, &values, (precision, deployment.order), &mut found);
+        one.compare(program, &values, precision, deployment.order, &mut found);
     }
     let alone = setup(one_card, &alone);
-    let checked = group.is_first().then(|| alone.ops(&program.0, precision, reference, &values));
+    let checked = group.is_first().then(|| alone.ops(program, precision, reference, &values));
     let checked = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     found.alone = checked.unwrap_or_default();
     if precision.weights == Weights::W8A8 {
         found.around = many.around(&alone, reference)?;
     }
     let known = one.as_ref().map_or(&values, |(one, _)| one);
-    let roundings = known.roundings(&program.0, &values).last().copied().unwrap_or_default();
+    let roundings = known.roundings(program, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);
         let bound = |program: &Program, precision, of| {
@@ -225,26 +225,22 @@ pub fn verify_on(
         let exact_program = many.program(f32, reference)?;
         let exact =
             if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
-        found.logits = worst("logits", &exact, expected, bound(&exact_program.0, f32, expected));
+        found.logits = worst("logits", &exact, expected, bound(&exact_program.program, f32, expected));
         if precision != f32 {
-            let bound = bound(&program.0, precision, exact.floats());
+            let bound = bound(program, precision, exact.floats());
             let difference = worst("logits", &logits, exact.floats(), bound);
             difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
         }
     }
     if let Some(continuation) = &reference.greedy {
-        greedy::compare(&many, (precision, roundings), continuation, &mut found)?;
+        greedy::compare(&many, precision, roundings, continuation, &mut found)?;
     }
     Ok(group.is_first().then_some(found))
 }
 
 impl VerifySetup<'_> {
     /// Returns the program with the logits of all reference tokens, and the ops of each layer.
-    fn program(
-        &self,
-        precision: Precision,
-        reference: &Reference,
-    ) -> Result<(Program, Vec<Range<usize>>), Error> {
+    fn program(&self, precision: Precision, reference: &Reference) -> Result<LayeredProgram, Error> {
         let (config, run, Deployment { stages, order, .. }) =
             (&self.model.config, reference.run(), self.deployment);
         Ok(decoder_of_layers(
@@ -290,23 +286,24 @@ impl VerifySetup<'_> {
         let one = group.is_first().then(|| alone.observe(&program, AROUND, reference));
         let one = one.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
         let (many, logits) = self.observe(&program, AROUND, reference)?;
-        Ok(one.and_then(|(one, expected)| alone::around(&program.0, [&one, &many], [&expected, &logits])))
+        Ok(one
+            .and_then(|(one, expected)| alone::around(&program.program, [&one, &many], [&expected, &logits])))
     }
 
     fn observe(
         &self,
-        program: &(Program, Vec<Range<usize>>),
+        layered: &LayeredProgram,
         precision: Precision,
         reference: &Reference,
     ) -> Result<(WholeValues, HostTensor), Error> {
-        let mut values = WholeValues::new(&program.0);
-        let logits = self.run(program, precision, reference, Some(&mut values))?;
+        let mut values = WholeValues::new(&layered.program);
+        let logits = self.run(layered, precision, reference, Some(&mut values))?;
         Ok((values, logits))
     }
 
     fn run(
         &self,
-        (program, layers): &(Program, Vec<Range<usize>>),
+        layered: &LayeredProgram,
         precision: Precision,
         reference: &Reference,
         values: Option<&mut WholeValues>,
@@ -314,7 +311,7 @@ impl VerifySetup<'_> {
         let (config, group) = (&self.model.config, &self.engine.group);
         let target = Target::with_kernels(self.engine.kernels.kernels());
         let deployment = Deployment { precision, batch: reference.batch, target, ..self.deployment };
-        let plans = deployment.compile_program(config, program, layers)?;
+        let plans = deployment.compile_program(config, &layered.program, &layered.layers)?;
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(ProgramId(0)).to_vec();

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -66,7 +67,7 @@ impl Trace<'_> {
         let last = self.ranks.len();
         events.names(last, "phases", &[(HOST, "programs")])?;
         for phase in self.phases {
-            events.slice(last, HOST, &phase.name, (phase.start_ns, phase.end_ns), &json!({}))?;
+            events.slice(last, HOST, &phase.name, &(phase.start_ns..phase.end_ns), &json!({}))?;
             events.phase(self, phase)?;
         }
         events.out.write_all(b"\n]}\n")
@@ -111,8 +112,8 @@ impl Events<'_> {
         Ok(())
     }
 
-    fn slice(&mut self, pid: usize, tid: u32, name: &str, ns: (u64, u64), args: &Value) -> io::Result<()> {
-        let (ts, dur) = (us(ns.0), us(ns.1 - ns.0));
+    fn slice(&mut self, pid: usize, tid: u32, name: &str, ns: &Range<u64>, args: &Value) -> io::Result<()> {
+        let (ts, dur) = (us(ns.start), us(ns.end - ns.start));
         self.event(
             &json!({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}),
         )
@@ -146,20 +147,20 @@ impl Events<'_> {
                         span.rank,
                         tid,
                         "waits for its peers",
-                        (span.arrived_ns, span.start_ns),
+                        &(span.arrived_ns..span.start_ns),
                         &json!({}),
                     )?;
                 }
                 if let (Some(links), Some(work)) = (trace.links, &span.work) {
                     let seconds = (span.end_ns - span.start_ns) as f64 / 1e9;
                     let rate = json!({"bytes": work.bytes, "GB/s": work.bytes / seconds / 1e9});
-                    self.slice(span.rank, LINKS, &links(ranks), (span.start_ns, span.end_ns), &rate)?;
+                    self.slice(span.rank, LINKS, &links(ranks), &(span.start_ns..span.end_ns), &rate)?;
                 }
             }
-            self.slice(span.rank, tid, &name, (span.start_ns, span.end_ns), &args)?;
+            self.slice(span.rank, tid, &name, &(span.start_ns..span.end_ns), &args)?;
         }
         for call in &phase.calls {
-            self.slice(call.rank, HOST, &call.name, (call.ns.start, call.ns.end), &json!({}))?;
+            self.slice(call.rank, HOST, &call.name, &call.ns, &json!({}))?;
         }
         for spans in meetings.into_values() {
             self.arrows(&spans)?;

@@ -14,7 +14,7 @@ use crate::config::ModelConfig;
 use crate::placement::{DEPTH, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::tree::SumOrder;
-use crate::program::{Role, Value, ValueId};
+use crate::program::{Program, Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{
     Joining, OpPlace, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
@@ -213,17 +213,18 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         ring: layout.ring,
         order: recipe.order(),
     };
-    let lie = (layout.residual, layout.zero);
+    let (order, levels) = (parts.order, parts.levels());
+    let pins_of = |loss: &Program| pins(config, loss, &mesh, layout.residual, layout.zero, order, levels);
     if layout.stages > 1 {
         // Each layer is its own part first, so that `cut` can time it.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
-        let pins = pins(config, (&program, &mesh), lie, (parts.order, parts.levels()))?.among(&program);
+        let pins = pins_of(&program)?.among(&program);
         let placed = parallelize(&program, &mesh, &pins)?.lowered;
         parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks());
     }
     let loss = parts.loss()?;
-    let pins = pins(config, (&loss, &mesh), lie, (parts.order, parts.levels()))?;
+    let pins = pins_of(&loss)?;
     let mut lowered =
         Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
     let usual = StepPart::of_step(parts.count, parts.is_scaled(), parts.order);

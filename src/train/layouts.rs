@@ -111,12 +111,15 @@ impl Zero {
 /// The loss program cannot be placed on the mesh.
 pub fn pins(
     config: &ModelConfig,
-    (loss, mesh): (&Program, &Mesh),
-    (residual, zero): (Residual, Zero),
-    (order, levels): (SumOrder, usize),
+    loss: &Program,
+    mesh: &Mesh,
+    residual: Residual,
+    zero: Zero,
+    order: SumOrder,
+    levels: usize,
 ) -> Result<Pins, Diagnostics> {
     let names = mesh.axis_names();
-    let (base, placed) = with_adapters(activations(config, (loss, mesh), residual), loss, mesh)?;
+    let (base, placed) = with_adapters(activations(config, loss, mesh, residual), loss, mesh)?;
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
@@ -187,7 +190,7 @@ fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
 }
 
 /// Pins inputs, the residual stream and its gradient. Weight layouts follow from them.
-fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: Residual) -> Pins {
+fn activations(config: &ModelConfig, loss: &Program, mesh: &Mesh, residual: Residual) -> Pins {
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
     let mut pins = crate::compile::pins(config, loss, mesh, residual);
     let batches =

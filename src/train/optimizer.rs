@@ -17,6 +17,18 @@ pub(super) struct SummedMoment {
     pub inverse: Option<Operand>,
 }
 
+/// Params of an update. Gradients and states are in the order of the params.
+#[derive(Clone, Copy)]
+pub(super) struct TrainedParams<'a> {
+    pub params: &'a [Operand],
+    pub gradients: &'a [Operand],
+    /// States of each param in the order of [`Optimizer::states`].
+    pub states: &'a [Vec<Operand>],
+    /// Empty, or marks the params with a moment instead of a gradient. Clipping then uses the norm
+    /// of the moments.
+    pub summed: &'a [Option<SummedMoment>],
+}
+
 /// Update rule of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
@@ -104,7 +116,8 @@ impl Optimizer {
         }
         let Some(gradients) = found.into_iter().collect::<Option<Vec<Operand>>>() else { return loss };
         let states = self.declare(build, params);
-        let updated = self.update_summed(build, params, &gradients, (&states, &[]), clip_norm);
+        let trained = TrainedParams { params, gradients: &gradients, states: &states, summed: &[] };
+        let updated = self.update_summed(build, &trained, clip_norm);
         let Some((norm, _)) = updated else {
             build.problem(Diagnostic::new("params", "are missing").expected("one or more").found(0));
             return loss;
@@ -192,22 +205,16 @@ impl Optimizer {
 
     /// Adds one update. Returns the norm before clipping and the updated params, or `None` without
     /// gradients.
-    ///
-    /// `summed` is empty or marks the params with a moment instead of a gradient. Clipping then
-    /// uses the norm of the moments.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,
-        params: &[Operand],
-        gradients: &[Operand],
-        (states, summed): (&[Vec<Operand>], &[Option<SummedMoment>]),
+        trained: &TrainedParams<'_>,
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
-        let squares = squares(build, gradients)?;
+        let squares = squares(build, trained.gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
-        let moved = self
-            .apply(build, params, gradients, (states, summed), factor, &|param| matrices.contains(&param));
+        let moved = self.apply(build, trained, factor, &|param| matrices.contains(&param));
         Some((norm, moved))
     }
 
@@ -216,12 +223,11 @@ impl Optimizer {
     pub(super) fn apply(
         &self,
         build: &mut Builder,
-        params: &[Operand],
-        gradients: &[Operand],
-        (states, summed): (&[Vec<Operand>], &[Option<SummedMoment>]),
+        trained: &TrainedParams<'_>,
         factor: Operand,
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
+        let TrainedParams { params, gradients, states, summed } = *trained;
         let rate = build.input(input::RATE, [], DType::F32);
         // `AdamW` subtracts its update and needs the earlier updates. SGD needs the negative
         // learning rate.
@@ -345,8 +351,8 @@ mod tests {
         build.output("y", y);
         let gradients = [build.input("of w", [2, 2], DType::F32), build.input("of b", [2], DType::F32)];
         let states = optimizer.declare(&mut build, &params);
-        let (norm, moved) =
-            optimizer.update_summed(&mut build, &params, &gradients, (&states, &[]), CLIP).unwrap();
+        let trained = TrainedParams { params: &params, gradients: &gradients, states: &states, summed: &[] };
+        let (norm, moved) = optimizer.update_summed(&mut build, &trained, CLIP).unwrap();
         build.output("norm", norm);
         let program = build.finish().unwrap();
         let mut kept: BTreeMap<String, Vec<f32>> = [("w", vec![1.0, -2.0, 0.5, 4.0]), ("b", vec![3.0, -1.0])]

@@ -21,7 +21,7 @@ use crate::schedule::OpPhase;
 use crate::schedule::parts::{Cut, PartMarks};
 
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
-use super::optimizer::{Optimizer, SummedMoment, matrices, squares};
+use super::optimizer::{Optimizer, SummedMoment, TrainedParams, matrices, squares};
 
 /// Names of outputs and of inputs outside the model.
 pub mod name {
@@ -336,14 +336,9 @@ impl Parts<'_> {
         let is_matrix = |param| matrices.contains(&param);
         let (copies, own): (Vec<Operand>, Vec<Operand>) =
             params.into_iter().partition(|param| is_copy(&name_of(&build, *param)));
-        let moved = self.optimizer.apply(
-            &mut build,
-            &own,
-            &states.scaled,
-            (&states.optimizer, &[]),
-            factor,
-            &is_matrix,
-        );
+        let trained =
+            TrainedParams { params: &own, gradients: &states.scaled, states: &states.optimizer, summed: &[] };
+        let moved = self.optimizer.apply(&mut build, &trained, factor, &is_matrix);
         keep_alike(&mut build, &own, &moved, &copies);
         let mut marks = PartMarks::of_params(build.program(), &marks.homes(&loss));
         marks.behind(build.program(), 0..build.program().ops.len(), OpPhase::Update);
@@ -411,8 +406,8 @@ impl Parts<'_> {
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
         let mut summed = match (part, self.compress) {
-            (StepPart::Compressed, Some(compress)) => {
-                self.compress(build, compress, &own, &mut whole, states)
+            (StepPart::Compressed, Some((by, updates))) => {
+                self.compress(build, by, updates, &own, &mut whole, states)
             }
             _ => Vec::new(),
         };
@@ -431,9 +426,10 @@ impl Parts<'_> {
             for (state, gradient) in scaled.iter().zip(whole) {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
-        } else if let Some((norm, moved)) =
-            self.optimizer.update_summed(build, &own, &whole, (&optimizer, &summed), self.clip_norm)
-        {
+            return;
+        }
+        let trained = TrainedParams { params: &own, gradients: &whole, states: &optimizer, summed: &summed };
+        if let Some((norm, moved)) = self.optimizer.update_summed(build, &trained, self.clip_norm) {
             build.output(name::NORM, norm);
             let copies: Vec<Operand> = copies.into_iter().map(|(copy, _)| copy).collect();
             keep_alike(build, &own, &moved, &copies);
@@ -445,7 +441,8 @@ impl Parts<'_> {
     fn compress(
         &self,
         build: &mut Builder,
-        (by, updates): (Compression, usize),
+        by: Compression,
+        updates: usize,
         params: &[Operand],
         whole: &mut [Operand],
         states: &States,

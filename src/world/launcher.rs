@@ -326,15 +326,22 @@ mod tests {
     }
 
     #[track_caller]
-    fn is(text: &str, launcher: Launcher, rank: usize, size: usize, local: (Option<usize>, Option<usize>)) {
+    fn is(
+        text: &str,
+        launcher: Launcher,
+        rank: usize,
+        size: usize,
+        local_rank: Option<usize>,
+        local_size: Option<usize>,
+    ) {
         let found = agreed(text);
         assert_eq!((found.launcher, found.rank, found.size), (launcher, rank, size), "{text}");
-        assert_eq!((found.local_rank, found.local_size), local, "{text}");
+        assert_eq!((found.local_rank, found.local_size), (local_rank, local_size), "{text}");
     }
 
     #[test]
     fn no_variables_are_a_world_of_one() {
-        is("HOME=/root PATH=/bin", Launcher::Alone, 0, 1, (None, None));
+        is("HOME=/root PATH=/bin", Launcher::Alone, 0, 1, None, None);
     }
 
     /// `torchrun --nnodes 2 --nproc-per-node 4`, also if srun or mpirun started torchrun.
@@ -343,35 +350,30 @@ mod tests {
         let torch = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 ROLE_RANK=5 ROLE_WORLD_SIZE=8 \
                      MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 \
                      TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True";
-        is(torch, Launcher::Torchrun, 5, 8, (Some(1), Some(4)));
+        is(torch, Launcher::Torchrun, 5, 8, Some(1), Some(4));
         let slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2";
-        is(&format!("{torch} {slurm}"), Launcher::Torchrun, 5, 8, (Some(1), Some(4)));
+        is(&format!("{torch} {slurm}"), Launcher::Torchrun, 5, 8, Some(1), Some(4));
         is(
             &format!("{torch} OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"),
             Launcher::Torchrun,
             5,
             8,
-            (Some(1), Some(4)),
+            Some(1),
+            Some(4),
         );
     }
 
     /// The variables of a shell loop, and of Kubeflow's `PyTorchJob` with one rank per pod.
     #[test]
     fn rank_and_world_size_are_enough() {
-        is(
-            "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355",
-            Launcher::Shell,
-            3,
-            4,
-            (None, None),
-        );
+        is("RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355", Launcher::Shell, 3, 4, None, None);
         let job = "PYTHONUNBUFFERED=1 MASTER_PORT=23456 PET_MASTER_PORT=23456 MASTER_ADDR=job-master-0 \
                    PET_MASTER_ADDR=job-master-0 WORLD_SIZE=3 RANK=2 PET_NODE_RANK=2 PET_NNODES=3";
-        is(job, Launcher::Shell, 2, 3, (None, None));
+        is(job, Launcher::Shell, 2, 3, None, None);
         // Volcano's pytorch plugin sets the same variables in addition to its indices.
         let volcano = "VC_TASK_INDEX=1 VK_TASK_INDEX=1 VC_MASTER_NUM=1 VC_WORKER_NUM=2 RANK=2 WORLD_SIZE=3 \
                        MASTER_ADDR=job-master-0 MASTER_PORT=23456";
-        is(volcano, Launcher::Shell, 2, 3, (None, None));
+        is(volcano, Launcher::Shell, 2, 3, None, None);
     }
 
     /// Open MPI 4.1.4 with `-np 2` on one host (captured), and inside a Slurm allocation.
@@ -379,16 +381,16 @@ mod tests {
     fn open_mpi() {
         let mpi = "OMPI_COMMAND=env OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 \
                    OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_UNIVERSE_SIZE=2 PMIX_NAMESPACE=1449000961 PMIX_RANK=1";
-        is(mpi, Launcher::OpenMpi, 1, 2, (Some(1), Some(2)));
+        is(mpi, Launcher::OpenMpi, 1, 2, Some(1), Some(2));
         let daemons = "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1";
-        is(&format!("{mpi} {daemons}"), Launcher::OpenMpi, 1, 2, (Some(1), Some(2)));
-        is(&format!("{mpi} RANK=1 WORLD_SIZE=2"), Launcher::Shell, 1, 2, (Some(1), Some(2)));
+        is(&format!("{mpi} {daemons}"), Launcher::OpenMpi, 1, 2, Some(1), Some(2));
+        is(&format!("{mpi} RANK=1 WORLD_SIZE=2"), Launcher::Shell, 1, 2, Some(1), Some(2));
     }
 
     #[test]
     fn hydra() {
         let hydra = "PMI_RANK=6 PMI_SIZE=8 PMI_FD=9 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=4";
-        is(hydra, Launcher::Hydra, 6, 8, (Some(2), Some(4)));
+        is(hydra, Launcher::Hydra, 6, 8, Some(2), Some(4));
     }
 
     /// `srun -N 2 -n 5`, and a step with fewer tasks than its job.
@@ -396,20 +398,20 @@ mod tests {
     fn slurm_steps() {
         let step = "SLURM_JOB_ID=200505 SLURM_STEP_ID=0 SLURM_PROCID=4 SLURM_NTASKS=5 SLURM_STEP_NUM_TASKS=5 SLURM_LOCALID=1 \
                     SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=3,2 SLURM_TASKS_PER_NODE=3,2 SLURM_JOB_NODELIST=gnode[10,20]";
-        is(step, Launcher::Slurm, 4, 5, (Some(1), Some(2)));
+        is(step, Launcher::Slurm, 4, 5, Some(1), Some(2));
         let fewer = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_NODEID=0 \
                      SLURM_TASKS_PER_NODE=8";
-        is(fewer, Launcher::Slurm, 1, 2, (Some(1), None));
-        is("SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3", Launcher::Slurm, 3, 8, (Some(3), None));
+        is(fewer, Launcher::Slurm, 1, 2, Some(1), None);
+        is("SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3", Launcher::Slurm, 3, 8, Some(3), None);
         let batch =
             "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1";
-        is(batch, Launcher::Shell, 2, 4, (None, None));
+        is(batch, Launcher::Shell, 2, 4, None, None);
     }
 
     #[test]
     fn volcano_without_plugin() {
         let pods = "VC_TASK_INDEX=2 VK_TASK_INDEX=2 VC_WORKER_HOSTS=j-worker-0.j,j-worker-1.j,j-worker-2.j VC_WORKER_NUM=3";
-        is(pods, Launcher::Volcano, 2, 3, (Some(0), None));
+        is(pods, Launcher::Volcano, 2, 3, Some(0), None);
     }
 
     #[test]
@@ -435,7 +437,7 @@ mod tests {
             let error = agree(&variables(text), Some(&table)).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        is("RANK_ID=1 RANK_SIZE=2 DEVICE_ID=1", Launcher::RankTable, 1, 2, (None, None));
+        is("RANK_ID=1 RANK_SIZE=2 DEVICE_ID=1", Launcher::RankTable, 1, 2, None, None);
     }
 
     #[test]

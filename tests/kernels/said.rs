@@ -12,7 +12,7 @@ use ascend_tp::schedule::plan::Action;
 use ascend_tp_emulator::{Recording, ReportKind};
 
 use super::launched::{count, library};
-use crate::compress::{Case, expected, numbers};
+use crate::compress::{Case, CompressedSum, expected, numbers};
 
 const ONE_BIT: Compression = Compression::OneBit;
 const TOP: Compression = Compression::TopK { share: 0.1 };
@@ -49,11 +49,14 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
         let sum = expected(ONE_BIT, &parts, &whole, &mut kept);
         // The last row is no power of two, so its mean is not exact.
         let full = elems(&case) / 1024 * 1024;
-        let of_rows = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| {
+        let of_rows = |CompressedSum { sum, kept }: &CompressedSum| {
             let kept: Vec<Vec<f32>> = kept.iter().map(|kept| kept[..full].to_vec()).collect();
             (sum[..full].to_vec(), kept)
         };
-        assert!(of_rows(&calls) == of_rows(&(sum, kept)), "{cards} cards: calls are not the loops");
+        assert!(
+            of_rows(&calls) == of_rows(&CompressedSum { sum, kept }),
+            "{cards} cards: calls are not the loops"
+        );
         assert!(of_rows(&kernel) == of_rows(&calls), "{cards} cards: the kernel is not the calls");
         is_near(&kernel, &calls, 3.0, &format!("{cards} cards"));
     }
@@ -61,11 +64,11 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
 
 /// Kernels and calls sum the magnitudes of a row in different orders: up to ten levels and one
 /// scaling, twice. The second time they sum decoded values. Numbers are at most `most`.
-fn is_near(found: &(Vec<f32>, Vec<Vec<f32>>), wanted: &(Vec<f32>, Vec<Vec<f32>>), most: f32, of: &str) {
+fn is_near(found: &CompressedSum, wanted: &CompressedSum, most: f32, place: &str) {
     let bound = 2.0 * 2.0 * 11.0 / (1 << 24) as f32 * most;
-    let all = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| [sum.clone(), kept.concat()].concat();
+    let all = |CompressedSum { sum, kept }: &CompressedSum| [sum.clone(), kept.concat()].concat();
     for (at, (found, wanted)) in all(found).iter().zip(all(wanted)).enumerate() {
-        assert!((found - wanted).abs() <= bound, "{of}, {at}: {found} is not {wanted}");
+        assert!((found - wanted).abs() <= bound, "{place}, {at}: {found} is not {wanted}");
     }
 }
 
@@ -82,7 +85,7 @@ fn one_bit_of_any_numbers_is_within_the_bound_of_means() {
     }
 }
 
-type Strict = (Vec<(ReportKind, String)>, Result<(Vec<f32>, Vec<Vec<f32>>), String>);
+type Strict = (Vec<(ReportKind, String)>, Result<CompressedSum, String>);
 
 fn strict(case: &Case, plans: Vec<Plan>, kernels: &KernelSource, seed: u64) -> Strict {
     let mode = Mode::Strict { seed };

@@ -33,39 +33,35 @@ const STEPS: usize = 3;
 /// Largest difference between two correct runs.
 const BOUND: f64 = 1e-5;
 
-/// Data-parallel cards, tensor-parallel cards, residual stream, `ZeRO` stage, sequences per
-/// micro-batch.
-type Row = (usize, usize, Residual, u8, usize);
-
 /// Sequences, heads and vocabulary rarely divide by these sizes. Steps have one, two, three and
 /// five micro-batches.
-const LAYOUTS: [Row; 24] = {
+const LAYOUTS: [Layout; 24] = {
     use Residual::{Replicate, Seq};
     [
-        (1, 2, Replicate, 0, 5),
-        (1, 2, Seq, 0, 3),
-        (1, 3, Replicate, 0, 2),
-        (1, 3, Seq, 0, 5),
-        (1, 4, Seq, 0, 1),
-        (2, 1, Replicate, 0, 3),
-        (2, 1, Replicate, 1, 2),
-        (2, 1, Replicate, 2, 1),
-        (3, 1, Replicate, 0, 1),
-        (3, 1, Replicate, 1, 2),
-        (3, 1, Replicate, 2, 1),
-        (2, 2, Replicate, 0, 3),
-        (2, 2, Replicate, 1, 2),
-        (2, 2, Replicate, 2, 1),
-        (2, 2, Seq, 0, 3),
-        (2, 2, Seq, 1, 3),
-        (2, 2, Seq, 2, 2),
-        (2, 3, Seq, 0, 3),
-        (2, 3, Seq, 2, 3),
-        (2, 4, Seq, 1, 3),
-        (2, 1, Replicate, 3, 1),
-        (3, 1, Replicate, 3, 2),
-        (2, 2, Seq, 3, 2),
-        (3, 2, Replicate, 3, 2),
+        layout(1, 2, Replicate, Zero::None, 5),
+        layout(1, 2, Seq, Zero::None, 3),
+        layout(1, 3, Replicate, Zero::None, 2),
+        layout(1, 3, Seq, Zero::None, 5),
+        layout(1, 4, Seq, Zero::None, 1),
+        layout(2, 1, Replicate, Zero::None, 3),
+        layout(2, 1, Replicate, Zero::Moments, 2),
+        layout(2, 1, Replicate, Zero::Gradients, 1),
+        layout(3, 1, Replicate, Zero::None, 1),
+        layout(3, 1, Replicate, Zero::Moments, 2),
+        layout(3, 1, Replicate, Zero::Gradients, 1),
+        layout(2, 2, Replicate, Zero::None, 3),
+        layout(2, 2, Replicate, Zero::Moments, 2),
+        layout(2, 2, Replicate, Zero::Gradients, 1),
+        layout(2, 2, Seq, Zero::None, 3),
+        layout(2, 2, Seq, Zero::Moments, 3),
+        layout(2, 2, Seq, Zero::Gradients, 2),
+        layout(2, 3, Seq, Zero::None, 3),
+        layout(2, 3, Seq, Zero::Gradients, 3),
+        layout(2, 4, Seq, Zero::Moments, 3),
+        layout(2, 1, Replicate, Zero::Weights, 1),
+        layout(3, 1, Replicate, Zero::Weights, 2),
+        layout(2, 2, Seq, Zero::Weights, 2),
+        layout(3, 2, Replicate, Zero::Weights, 2),
     ]
 };
 
@@ -85,8 +81,8 @@ const RINGS: [Layout; 2] = {
     ]
 };
 
-fn layout((data, tensor, residual, stage, micro_batch): Row) -> Layout {
-    Layout { data, tensor, residual, zero: Zero::of_stage(stage).unwrap(), micro_batch, ..Layout::ONE }
+const fn layout(data: usize, tensor: usize, residual: Residual, zero: Zero, micro_batch: usize) -> Layout {
+    Layout { data, tensor, residual, zero, micro_batch, ..Layout::ONE }
 }
 
 /// One layer with grouped key heads, normed queries and keys, and sizes with few divisors.
@@ -411,8 +407,8 @@ fn layouts_of_training_are_one_curve() {
                 .unwrap()
         };
         let one = run(Layout { micro_batch: SEQUENCES, ..Layout::ONE });
-        let is_of_optimizer = |(at, _): &(usize, Row)| (at % 4 == 3) == (optimizer == SGD);
-        let rows = LAYOUTS.into_iter().enumerate().filter(is_of_optimizer).map(|at| layout(at.1));
+        let is_of_optimizer = |(at, _): &(usize, Layout)| (at % 4 == 3) == (optimizer == SGD);
+        let rows = LAYOUTS.into_iter().enumerate().filter(is_of_optimizer).map(|(_, layout)| layout);
         for row in rows.chain(RINGS) {
             let found = run(row);
             for ((loss, norm), (found_loss, found_norm)) in one.steps.iter().zip(&found.steps) {
@@ -469,7 +465,7 @@ fn scales(optimizer: Optimizer, layout: Layout) {
 
 #[test]
 fn adamw_needs_every_factor() {
-    scales(ADAMW, layout((2, 2, Residual::Seq, 2, 3)));
+    scales(ADAMW, layout(2, 2, Residual::Seq, Zero::Gradients, 3));
 }
 
 #[test]
@@ -479,5 +475,5 @@ fn attention_in_a_ring_needs_every_factor() {
 
 #[test]
 fn sgd_needs_every_factor() {
-    scales(SGD, layout((2, 1, Residual::Replicate, 3, 1)));
+    scales(SGD, layout(2, 1, Residual::Replicate, Zero::Weights, 1));
 }

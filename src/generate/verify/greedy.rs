@@ -37,7 +37,8 @@ pub(super) struct VerifySetup<'a> {
 /// belong to a run over all tokens at once.
 pub(super) fn compare(
     setup: &VerifySetup<'_>,
-    (precision, roundings): (Precision, Roundings),
+    precision: Precision,
+    roundings: Roundings,
     reference: &Continuation,
     found: &mut Verification,
 ) -> Result<(), Error> {

@@ -132,7 +132,8 @@ impl WholeValues {
         &self,
         program: &Program,
         many: &Self,
-        (precision, order): (Precision, SumOrder),
+        precision: Precision,
+        order: SumOrder,
         found: &mut Verification,
     ) {
         let roundings = self.roundings(program, many);

@@ -99,7 +99,7 @@ pub fn decoder(
     head: Head,
 ) -> Result<Program, Diagnostics> {
     let (scope, order) = (AttentionScope::Cache, SumOrder::AsTheyCome);
-    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.0)
+    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.program)
 }
 
 /// Builds a program like [`decoder`] for tokens without earlier tokens. Attention reads only the
@@ -114,7 +114,7 @@ pub fn prefill(
     head: Head,
 ) -> Result<Program, Diagnostics> {
     let (scope, order) = (AttentionScope::Run, SumOrder::AsTheyCome);
-    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.0)
+    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.program)
 }
 
 /// Keys and values that attention reads.
@@ -126,7 +126,16 @@ pub enum AttentionScope {
     Run,
 }
 
-/// Builds a program like [`decoder`], with sums in `order`, and returns the ops of each layer too.
+/// A program with the ops of each layer.
+#[derive(Clone, Debug)]
+pub struct LayeredProgram {
+    /// The program of one forward pass.
+    pub program: Program,
+    /// Index ranges of ops, one range per layer.
+    pub layers: Vec<Range<usize>>,
+}
+
+/// Builds a program like [`decoder`], with sums in `order`, and stores the ops of each layer.
 /// With `copies_table`, a head that is the embedding is a separate param, whose name is [`COPY`]
 /// and the embedding's name.
 ///
@@ -140,7 +149,7 @@ pub fn decoder_of_layers(
     head: Head,
     order: SumOrder,
     copies_table: bool,
-) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
+) -> Result<LayeredProgram, Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type())).in_order(order);
@@ -179,7 +188,7 @@ pub fn decoder_of_layers(
     } else {
         build.output("logits", logits);
     }
-    Ok((build.finish()?, layers))
+    Ok(LayeredProgram { program: build.finish()?, layers })
 }
 
 /// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:

@@ -47,6 +47,17 @@ struct PartialAttention {
     statistics: [View; 2],
 }
 
+/// Operands of the gradient of one round.
+struct RingAttention<'a> {
+    /// `[b,s,n,d]` each: queries, cotangents of the output, and the output.
+    rows: &'a [View; 3],
+    /// Statistics of all rounds, as in [`PartialAttention`].
+    statistics: &'a [View; 2],
+    pair: &'a KeyValuePair,
+    mask: &'a View,
+    scale: f64,
+}
+
 impl Emitter<'_> {
     pub(super) fn ring_attention(&mut self, id: OpId, op: &Op, axes: &[AxisId], scale: f64) {
         let q = self.view(op.operands[0]);
@@ -99,12 +110,13 @@ impl Emitter<'_> {
             let seen_of = ring.seen(round);
             defect!(RingWithOtherMask, let seen_of = (seen_of + 1) % ring.tokens.len());
             let mask = self.columns(id, op, &ring.tokens[seen_of]);
-            let of = (&rows, &statistics, &here, mask);
+            let attention =
+                RingAttention { rows: &rows, statistics: &statistics, pair: &here, mask: &mask, scale };
             if round == 0 {
-                self.gradients(id, of, [&dq, dk, dv], scale);
+                self.gradients(id, &attention, [&dq, dk, dv]);
             } else {
                 let (part, made) = (self.temporary(dq.dtype, dq.shape.clone()), self.pair(&here.each[0]));
-                self.gradients(id, of, [&part, &made.each[0], &made.each[1]], scale);
+                self.gradients(id, &attention, [&part, &made.each[0], &made.each[1]]);
                 self.launch(id, [Call::Add { a: dq.clone(), b: part, out: dq.clone() }]);
                 let back = self.pair(&own.each[0]);
                 let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
@@ -262,18 +274,13 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    fn gradients(
-        &mut self,
-        id: OpId,
-        ([q, dy, out], statistics, pair, mask): (&[View; 3], &[View; 2], &KeyValuePair, View),
-        results: [&View; 3],
-        scale: f64,
-    ) {
-        let heads = q.shape[2];
+    fn gradients(&mut self, id: OpId, attention: &RingAttention<'_>, results: [&View; 3]) {
+        let RingAttention { rows, statistics, pair, mask, scale } = *attention;
+        let heads = rows[0].shape[2];
         let [k, v] = pair.each.clone().map(Box::new);
         let [max, sum] = statistics.clone().map(Box::new);
-        let [q, dy, out] = [q, dy, out].map(|view| Box::new(view.clone()));
-        let ([dq, dk, dv], mask) = (results.map(|view| Box::new(view.clone())), Box::new(mask));
+        let [q, dy, out] = rows.clone().map(Box::new);
+        let ([dq, dk, dv], mask) = (results.map(|view| Box::new(view.clone())), Box::new(mask.clone()));
         self.launch(
             id,
             [Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale }],

@@ -43,7 +43,7 @@ pub use newest::{DamagedCheckpoint, UndamagedCheckpoint, newest_undamaged};
 pub use read::Checkpoint;
 pub use reshard::{reshard, stored_layouts_on};
 pub use save::Saved;
-pub use sharding::{ShardedTensor, Sharding};
+pub use sharding::{ShardedTensor, Sharding, Summand};
 pub use writer::{PartBytes, Writer};
 
 use crate::base::{Diagnostic, Diagnostics};

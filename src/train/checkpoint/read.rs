@@ -16,7 +16,7 @@ use super::folder;
 use super::index::{ANOTHER, INDEX, Index, PartRecord, TensorRecord};
 use super::newest::unreadable;
 use super::rank_file::{digest_of, header_problem};
-use super::sharding::{Sharding, add};
+use super::sharding::{Sharding, Summand, add};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
@@ -215,10 +215,10 @@ impl Checkpoint {
         dtype: DType,
         ranges: &[Range<usize>],
     ) -> Result<Vec<u8>, Diagnostics> {
-        self.read_summand(name, shape, dtype, ranges, (0, 1))
+        self.read_summand(name, shape, dtype, ranges, Summand::WHOLE)
     }
 
-    /// Reads partial sum `which` of `count`. If the checkpoint has another number of partial sums,
+    /// Reads one partial sum of a tensor. If the checkpoint has another number of partial sums,
     /// the result is an equal share of the whole sum.
     ///
     /// # Errors
@@ -230,7 +230,7 @@ impl Checkpoint {
         shape: &Shape,
         dtype: DType,
         ranges: &[Range<usize>],
-        (which, count): (usize, usize),
+        summand: Summand,
     ) -> Result<Vec<u8>, Diagnostics> {
         let tensor = self.tensor(name, shape, dtype)?;
         if !cover::is_inside(ranges, shape) {
@@ -243,16 +243,16 @@ impl Checkpoint {
         let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
         let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
         let stored = layout.summands(&self.mesh);
-        let of = |summand| self.read_parts(tensor, &layout, summand, dtype, ranges);
-        if stored == count {
-            return of(which);
+        let of = |index| self.read_parts(tensor, &layout, index, dtype, ranges);
+        if stored == summand.count {
+            return of(summand.index);
         }
         let mut sum = of(0)?;
-        for summand in 1..stored {
-            add(&mut sum, &of(summand)?);
+        for index in 1..stored {
+            add(&mut sum, &of(index)?);
         }
         for number in sum.as_chunks_mut::<4>().0 {
-            *number = (f32::from_le_bytes(*number) / count as f32).to_le_bytes();
+            *number = (f32::from_le_bytes(*number) / summand.count as f32).to_le_bytes();
         }
         Ok(sum)
     }

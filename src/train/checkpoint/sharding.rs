@@ -15,6 +15,20 @@ use crate::program::{Form, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 
+/// One of the partial sums of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summand {
+    /// Number of the partial sum, from 0.
+    pub index: usize,
+    /// Number of partial sums of the tensor.
+    pub count: usize,
+}
+
+impl Summand {
+    /// The only summand of a tensor that is not a partial sum.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+}
+
 /// A whole tensor and its distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardedTensor {
@@ -211,13 +225,16 @@ impl Sharding {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Returns the partial sum that a rank holds and the number of partial sums, `(0, 1)` for
-    /// ordinary and unknown tensors.
+    /// Returns the partial sum that a rank holds, [`Summand::WHOLE`] for ordinary and unknown
+    /// tensors.
     #[must_use]
-    pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
+    pub fn summand(&self, name: &str, rank: usize) -> Summand {
         let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));
         let layout = at.ok().and_then(|at| self.tensors[at].layout_on(&self.mesh));
-        layout.map_or((0, 1), |layout| (layout.summand(&self.mesh, rank), layout.summands(&self.mesh)))
+        layout.map_or(Summand::WHOLE, |layout| Summand {
+            index: layout.summand(&self.mesh, rank),
+            count: layout.summands(&self.mesh),
+        })
     }
 
     /// Returns the tensors that a rank writes, with their parts. Only these leave the card.
@@ -250,7 +267,7 @@ impl Sharding {
             let bytes = whole.entry(part.tensor.clone()).or_insert_with(|| vec![0; tensor.part_bytes(&all)]);
             let runs = Runs::of_part(&tensor.shape, ranges);
             let length = runs.length() * size;
-            let is_sum = self.summand(&part.tensor, part.rank).1 > 1;
+            let is_sum = self.summand(&part.tensor, part.rank).count > 1;
             for (from, to) in (0..).step_by(runs.length().max(1)).zip(runs) {
                 let (into, from) = (&mut bytes[to * size..][..length], &part.bytes[from * size..][..length]);
                 if is_sum { add(into, from) } else { into.copy_from_slice(from) }
@@ -320,7 +337,8 @@ mod tests {
         let sharding = Sharding::new(mesh, vec![sum]).unwrap();
         let expected = ["sum[0..1]", "sum[1..2]", "sum[2..3]", "sum[0..1]", "sum[1..2]", "sum[2..3]"];
         assert_eq!(written(&sharding), expected);
-        assert_eq!((sharding.summand("sum", 1), sharding.summand("sum", 5)), ((0, 2), (1, 2)));
+        let summands = [1, 5].map(|rank| sharding.summand("sum", rank));
+        assert_eq!(summands, [0, 1].map(|index| Summand { index, count: 2 }));
         let part = |rank: usize| {
             let bytes = (rank as f32 + 0.5).to_le_bytes().to_vec();
             PartBytes { rank, tensor: "sum".to_owned(), bytes }
