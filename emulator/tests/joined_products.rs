@@ -91,10 +91,10 @@ fn a_joined_call_has_the_bits_of_product_and_collective_and_the_sums_of_whole_nu
                     .collect()
             };
             let one = results(&|rank, card| {
-                joined(card, &group_name(&table, comms[rank]), (which, of), dtype, memory[rank])
+                joined(card, &group_name(&table, comms[rank]), which, of, dtype, memory[rank])
                     .expect("is taken");
             });
-            let two = results(&|rank, card| apart(card, comms[rank], (which, of), dtype, memory[rank]));
+            let two = results(&|rank, card| apart(card, comms[rank], which, of, dtype, memory[rank]));
             for (rank, (one, two)) in one.iter().zip(&two).enumerate() {
                 assert_eq!(one, two, "{which:?} of rank {rank} of {}", cards.len());
                 assert_eq!(*one, halves(dtype, expected(which, of, rank as i64)), "{which:?} of rank {rank}");
@@ -160,7 +160,7 @@ fn refusal(cards: usize, which: Joined, of: Sizes, group: Option<&CStr>) -> Stri
     let (cards, comms) = world(&table, cards);
     let memory = operands(&cards[0], F16, which, of, 0);
     let own = group_name(&table, comms[0]);
-    joined(&cards[0], group.unwrap_or(&own), (which, of), F16, memory).expect_err("no card does that")
+    joined(&cards[0], group.unwrap_or(&own), which, of, F16, memory).expect_err("no card does that")
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_call_whose_peer_is_gone_ends_as_a_collective_does() {
     let alone =
         abandoned(|table, card, comm, [_, _, out, _], of| sum(table, card, out, of.rows * of.columns, comm));
     let fused = abandoned(|table, card, comm, memory, of| {
-        joined(card, &group_name(table, comm), (Joined::AllReduce, of), F16, memory).expect("is taken");
+        joined(card, &group_name(table, comm), Joined::AllReduce, of, F16, memory).expect("is taken");
     });
     assert_eq!(fused.0, alone.0, "{} / {}", fused.1, alone.1);
     assert!(fused.1.contains("rank 1 has left: it destroyed its communicator"), "{}", fused.1);
@@ -255,7 +255,7 @@ fn ranks_that_do_not_agree_whether_to_join_are_told() {
     let (cards, comms) = world(&table, 2);
     let of = sizes(2);
     let memory = operands(&cards[0], F16, Joined::AllReduce, of, 0);
-    joined(&cards[0], &group_name(&table, comms[0]), (Joined::AllReduce, of), F16, memory).expect("is taken");
+    joined(&cards[0], &group_name(&table, comms[0]), Joined::AllReduce, of, F16, memory).expect("is taken");
     let [_, _, out, _] = operands(&cards[1], F16, Joined::AllReduce, of, 1);
     cards[1].enter();
     let (fp16, add) = (HcclDataType::HCCL_DATA_TYPE_FP16, HcclReduceOp::HCCL_REDUCE_SUM);
@@ -278,7 +278,7 @@ fn strict_mode_sees_what_joined_calls_touch() {
                 let card = &cards[rank];
                 let memory = operands(card, F16, which, of, rank as i64);
                 let group = group_name(&table, std::ptr::without_provenance_mut(comms[rank]));
-                joined(card, &group, (which, of), F16, memory).expect("is taken");
+                joined(card, &group, which, of, F16, memory).expect("is taken");
                 let other = card.stream();
                 if disturb && rank == 1 {
                     ok(&table, call!(table, aclrtMemcpyAsync(memory[3], 64, memory[2], 64, D2D, other)));

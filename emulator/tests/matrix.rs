@@ -137,7 +137,7 @@ impl World<'_> {
             let (count, dtype, other) = (case.count as u64, case.dtype, case.root as u32);
             let op = case.op.unwrap_or(HcclReduceOp::HCCL_REDUCE_SUM);
             let args = Args { send, recv, count, dtype, op, other };
-            hccl_ok(self.table, invoke(rule.function, card, *comm, (rank, case.world), args));
+            hccl_ok(self.table, invoke(rule.function, card, *comm, rank, case.world, args));
             places.push((send, recv));
         }
         for (rank, (card, (send, recv))) in self.cards.iter().zip(places).enumerate() {

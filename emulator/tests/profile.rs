@@ -24,7 +24,7 @@ fn a_failure_names_the_mark_that_held_when_its_work_was_enqueued() {
     let (weight, index) = (card.upload(&[0; 16]), card.upload(&9_i64.to_le_bytes()));
     let out = card.malloc(64);
     mark(&table, "layer 3 o_proj", card.stream);
-    let failing = embedding(&card, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2]));
+    let failing = embedding(&card, weight, index, out);
     mark(&table, "layer 4", card.stream);
     failing.expect("only the card can see the index");
     let (code, text) = card.outcome();
@@ -46,7 +46,7 @@ fn marks_are_at_most_127_bytes_and_an_empty_one_ends_the_last() {
     mark(&table, "first", card.stream);
     mark(&table, "", card.stream);
     let (weight, index, out) = (card.upload(&[0; 16]), card.upload(&9_i64.to_le_bytes()), card.malloc(64));
-    embedding(&card, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2])).expect("enqueued");
+    embedding(&card, weight, index, out).expect("enqueued");
     let (_, text) = card.outcome();
     assert!(!text.contains("first"), "{text}");
 }

@@ -42,7 +42,8 @@ impl<'a> Pair<'a> {
         &self,
         rule: &CollectiveRule,
         change: impl Fn(usize, Args) -> Args,
-        (dtype, op): (HcclDataType, HcclReduceOp),
+        dtype: HcclDataType,
+        op: HcclReduceOp,
     ) -> [HcclResult; 2] {
         let counterpart = match rule.function {
             "HcclSend" => "HcclRecv",
@@ -54,7 +55,7 @@ impl<'a> Pair<'a> {
             if rule.names == Named::Root {
                 args.other = 0;
             }
-            invoke(function, &self.cards[rank], self.comms[rank], (rank, 2), change(rank, args))
+            invoke(function, &self.cards[rank], self.comms[rank], rank, 2, change(rank, args))
         };
         let first = make(0, rule.function);
         if first == OK { [first, make(1, counterpart)] } else { [first, first] }
@@ -86,7 +87,7 @@ fn every_type_and_reduction_is_accepted_or_refused_as_the_row_says() {
                 [] => rule.moves.contains(&dtype),
                 reduces => reduces.iter().any(|(offered, types)| *offered == op && types.contains(&dtype)),
             };
-            let codes = pair.call(rule, |_, args| args, (dtype, op));
+            let codes = pair.call(rule, |_, args| args, dtype, op);
             let what = format!("{} {dtype:?} {op:?}", rule.function);
             if offered {
                 assert_eq!(codes, [OK; 2], "{what}: {}", message(&table));
@@ -111,8 +112,8 @@ fn buffers_share_bytes_only_as_the_row_says() {
     let pair = Pair::new(&table);
     let (mut shared, mut refused) = (0, 0);
     for rule in collective_rules().iter().filter(|rule| rule.in_place != InPlace::OneBuffer) {
-        let of = accepted(rule);
-        let block = COUNT as usize * size_of_dtype(of.0);
+        let (dtype, op) = accepted(rule);
+        let block = COUNT as usize * size_of_dtype(dtype);
         let is_of = |names: &[&str]| names.iter().any(|name| rule.function.starts_with(name));
         let send_bytes =
             if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
@@ -133,9 +134,9 @@ fn buffers_share_bytes_only_as_the_row_says() {
                 send: memory.wrapping_byte_add(send_at),
                 recv: memory.wrapping_byte_add(recv_at),
                 other: rank as u32,
-                ..pair.args(rank, of.0, of.1)
+                ..pair.args(rank, dtype, op)
             };
-            let code = invoke(rule.function, &pair.cards[rank], pair.comms[rank], (rank, 2), args);
+            let code = invoke(rule.function, &pair.cards[rank], pair.comms[rank], rank, 2, args);
             let what = format!("{} rank {rank}: send at {send_at}, receive at {recv_at}", rule.function);
             if overlaps && !is_in_place {
                 assert_ne!(code, OK, "{what}");
@@ -146,8 +147,8 @@ fn buffers_share_bytes_only_as_the_row_says() {
             }
             assert_eq!(code, OK, "{what}: {}", message(&table));
             shared += u32::from(overlaps);
-            let args = Args { other: rank as u32, ..pair.args(peer, of.0, of.1) };
-            hccl_ok(&table, invoke(rule.function, &pair.cards[peer], pair.comms[peer], (peer, 2), args));
+            let args = Args { other: rank as u32, ..pair.args(peer, dtype, op) };
+            hccl_ok(&table, invoke(rule.function, &pair.cards[peer], pair.comms[peer], peer, 2, args));
             pair.synchronize();
         }
     }
@@ -163,14 +164,14 @@ fn the_named_rank_is_one_the_row_allows() {
     let (_emulator, table) = machine(2);
     let pair = Pair::new(&table);
     for rule in collective_rules().iter().filter(|rule| rule.names != Named::Nobody) {
-        let of = accepted(rule);
+        let (dtype, op) = accepted(rule);
         for other in [0, 1, 2, u32::MAX] {
-            let args = Args { other, ..pair.args(0, of.0, of.1) };
+            let args = Args { other, ..pair.args(0, dtype, op) };
             let allowed = match rule.names {
                 Named::Peer => other == 1,
                 _ => other < 2,
             };
-            let code = invoke(rule.function, &pair.cards[0], pair.comms[0], (0, 2), args);
+            let code = invoke(rule.function, &pair.cards[0], pair.comms[0], 0, 2, args);
             if !allowed {
                 let text = hccl_refused(&table, code, PARA);
                 assert!(text.contains(&other.to_string()), "{text}");
@@ -186,8 +187,8 @@ fn the_named_rank_is_one_the_row_allows() {
                 same => same,
             };
             let named = if rule.names == Named::Root { other } else { 0 };
-            let args = Args { other: named, ..pair.args(1, of.0, of.1) };
-            hccl_ok(&table, invoke(counterpart, &pair.cards[1], pair.comms[1], (1, 2), args));
+            let args = Args { other: named, ..pair.args(1, dtype, op) };
+            hccl_ok(&table, invoke(counterpart, &pair.cards[1], pair.comms[1], 1, 2, args));
         }
         pair.synchronize();
     }
@@ -199,20 +200,19 @@ fn addresses_are_aligned_to_the_element_and_counts_of_0_need_none() {
     let pair = Pair::new(&table);
     for rule in collective_rules().iter().filter(|rule| !rule.moves.is_empty()) {
         let dtype = *rule.moves.iter().find(|dtype| size_of_dtype(**dtype) > 1).expect("has one");
-        let of = (dtype, SUM);
         let odd = |_: usize, args: Args| Args {
             send: args.send.wrapping_byte_add(1),
             recv: args.recv.wrapping_byte_add(1),
             ..args
         };
-        let codes = pair.call(rule, odd, of);
+        let codes = pair.call(rule, odd, dtype, SUM);
         assert_eq!(codes[0], PARA, "{}", rule.function);
         let text = message(&table);
         assert!(text.contains("is not aligned to"), "{text}");
         let none = |_: usize, args: Args| Args { send: NOWHERE, recv: NOWHERE, count: 0, ..args };
-        assert_eq!(pair.call(rule, none, of), [OK; 2], "{}: {}", rule.function, message(&table));
+        assert_eq!(pair.call(rule, none, dtype, SUM), [OK; 2], "{}: {}", rule.function, message(&table));
         let nowhere = |_: usize, args: Args| Args { send: NOWHERE, recv: NOWHERE, ..args };
-        assert_eq!(pair.call(rule, nowhere, of)[0], HcclResult::HCCL_E_PTR, "{}", rule.function);
+        assert_eq!(pair.call(rule, nowhere, dtype, SUM)[0], HcclResult::HCCL_E_PTR, "{}", rule.function);
         pair.synchronize();
     }
 }

@@ -227,7 +227,7 @@ fn a_joined_call_hides_most_of_the_shorter_of_product_and_exchange() {
                 room(all, of.depth),
             ];
             let group = group_name(&table, *comm);
-            joined(card, &group, (which, of), aclDataType::ACL_FLOAT16, memory).expect("is taken");
+            joined(card, &group, which, of, aclDataType::ACL_FLOAT16, memory).expect("is taken");
         }
         cards.iter().for_each(Card::synchronize);
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), ascend_tp_machine::Topology::atlas_a2(1));

@@ -162,7 +162,8 @@ impl<'a> Rows<'a> {
     pub(crate) fn in_span(
         span: &'a MemorySpan,
         start: usize,
-        (count, bytes): (usize, usize),
+        count: usize,
+        bytes: usize,
         stride: isize,
     ) -> Self {
         assert!(count > 0, "rows to read");
@@ -260,14 +261,14 @@ pub(crate) mod tests {
     #[should_panic(expected = "leaves a span of 16 bytes")]
     fn rows_past_the_end_are_refused() {
         let mut memory = [0i32; 4];
-        let _ = Rows::in_span(&span_of(&mut memory), 4, (2, 8), 8);
+        let _ = Rows::in_span(&span_of(&mut memory), 4, 2, 8, 8);
     }
 
     #[test]
     fn rows_are_where_their_stride_says() {
         let mut memory = [0i32; 4];
         let span = span_of(&mut memory);
-        let rows = Rows::in_span(&span, 8, (2, 8), -8);
+        let rows = Rows::in_span(&span, 8, 2, 8, -8);
         assert_eq!((rows.count(), rows.bytes()), (2, 8));
         assert_eq!(rows.row(1).addr() + 8, rows.row(0).addr());
     }

@@ -253,7 +253,7 @@ impl StridedView {
         assert!(first <= extent && count <= extent - first, "rows {first} + {count} of {extent}");
         let size = self.dtype.size();
         let start = (self.offset + first as isize * step) as usize * size;
-        Rows::in_span(&self.span, start, (count, len * size), step * size as isize)
+        Rows::in_span(&self.span, start, count, len * size, step * size as isize)
     }
 
     /// Calls `body(byte, step, position, count)` for each evenly spaced part; `position` counts

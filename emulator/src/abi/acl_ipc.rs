@@ -132,7 +132,7 @@ impl Machine {
         let listed = FilePart { file: &file, at: shared.at, len_bytes: len as u64 };
         let mut memory_of_others = self.memory().virtual_memory();
         let parts = memory_of_others.listed([listed]).map_err(|error| no_memory(&error))?;
-        let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card), (parts, offset));
+        let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card), parts, offset);
         let address = memory.base();
         memory_of_others.import(memory, record, file);
         drop(memory_of_others);

@@ -269,7 +269,7 @@ impl Machine {
             }
             KernelBody::Compiled(kernel) => (
                 VirtualCost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
-                self.compiled_task(kernel, (card, blocks), stream, params)?,
+                self.compiled_task(kernel, card, blocks, stream, params)?,
             ),
         };
         let entry = self.work(name, &cost, Without::Nothing, task);
@@ -303,7 +303,8 @@ impl Machine {
     fn compiled_task(
         &self,
         kernel: Compiled,
-        (card, blocks): (u32, u32),
+        card: u32,
+        blocks: u32,
         stream: aclrtStream,
         params: Params,
     ) -> Result<Task, Failure> {

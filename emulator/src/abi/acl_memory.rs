@@ -55,6 +55,17 @@ enum CopyOrder {
     OnStream(aclrtStream),
 }
 
+/// Rows of a 2-D copy, by the names of the C function.
+#[derive(Debug, Clone, Copy)]
+struct CopiedRows {
+    dst: *mut c_void,
+    dpitch: usize,
+    src: *const c_void,
+    spitch: usize,
+    width: usize,
+    height: usize,
+}
+
 impl Machine {
     pub(super) fn aclrtMalloc(
         &self,
@@ -218,8 +229,9 @@ impl Machine {
         height: usize,
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
+        let rows = CopiedRows { dst, dpitch, src, spitch, width, height };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::Now) }
+        unsafe { self.copy_rows(&rows, kind, CopyOrder::Now) }
     }
 
     pub(super) unsafe fn aclrtMemcpy2dAsync(
@@ -233,21 +245,18 @@ impl Machine {
         kind: aclrtMemcpyKind,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
+        let rows = CopiedRows { dst, dpitch, src, spitch, width, height };
         // SAFETY: the caller upholds this contract.
-        unsafe {
-            self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::OnStream(stream))
-        }
+        unsafe { self.copy_rows(&rows, kind, CopyOrder::OnStream(stream)) }
     }
 
     unsafe fn copy_rows(
         &self,
-        (dst, dpitch): (*mut c_void, usize),
-        (src, spitch): (*const c_void, usize),
-        width: usize,
-        height: usize,
+        rows: &CopiedRows,
         kind: aclrtMemcpyKind,
         order: CopyOrder,
     ) -> Result<(), Failure> {
+        let CopiedRows { dst, dpitch, src, spitch, width, height } = *rows;
         if width == 0 || height == 0 || width > dpitch || width > spitch {
             let what = format!(
                 "width {width} and height {height} must be more than 0, and width at most dpitch {dpitch} and spitch {spitch}"

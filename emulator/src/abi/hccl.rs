@@ -215,14 +215,15 @@ impl CollectiveCaller<'_> {
     }
 
     fn enqueue_all(&self, calls: Vec<CollectiveCall>) -> Result<(), Failure> {
-        self.enqueue_beside(calls, (None, None))
+        self.enqueue_beside(calls, None, None)
     }
 
     /// The calls and the fused compute tasks begin and end together.
     fn enqueue_beside(
         &self,
         mut calls: Vec<CollectiveCall>,
-        (before, behind): (Option<JoinedCompute>, Option<JoinedCompute>),
+        before: Option<JoinedCompute>,
+        behind: Option<JoinedCompute>,
     ) -> Result<(), Failure> {
         let transport =
             self.machine.lock().hccl.communicators.communicator(self.member.communicator)?.transport;
@@ -251,12 +252,7 @@ impl CollectiveCaller<'_> {
                 self.check_captured(state)?;
                 compute(state, before)?;
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
-                state.capture_collective(
-                    self.stream,
-                    (self.member.communicator, self.member.rank),
-                    calls,
-                    queued,
-                )?;
+                state.capture_collective(self.stream, self.member, calls, queued)?;
                 return compute(state, behind);
             }
             let mut rank_places = Vec::with_capacity(calls.len());
@@ -276,9 +272,11 @@ impl Machine {
     pub(super) fn enqueue_joined(
         &self,
         function: &str,
-        (member, stream): (Member, u64),
+        member: Member,
+        stream: u64,
         call: CollectiveCall,
-        beside: (Option<JoinedCompute>, Option<JoinedCompute>),
+        before: Option<JoinedCompute>,
+        behind: Option<JoinedCompute>,
     ) -> Result<(), Failure> {
         let (world, card) = {
             let state = self.lock();
@@ -292,7 +290,7 @@ impl Machine {
         {
             caller.check_overlap(call.send.as_ref(), call.recv.as_ref(), blocks)?;
         }
-        caller.enqueue_beside(vec![call], beside)
+        caller.enqueue_beside(vec![call], before, behind)
     }
 
     pub(super) fn HcclAllReduce(

@@ -265,8 +265,13 @@ impl Matching {
         format!("the streams of ranks {behind:?} have not reached their call")
     }
 
-    pub(super) fn disagreement(&self, one: (u32, &CollectiveCall), other: (u32, &CollectiveCall)) -> Failure {
-        let ((rank, call), (other, its)) = (one, other);
+    pub(super) fn disagreement(
+        &self,
+        rank: u32,
+        call: &CollectiveCall,
+        other: u32,
+        its: &CollectiveCall,
+    ) -> Failure {
         let what =
             format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
         Failure::new(code::PARAM_INVALID, what)

@@ -117,7 +117,7 @@ impl State {
         }
         let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank);
         if let Some(other) = matching.arrivals.iter().flatten().find(disagrees) {
-            let failure = matching.disagreement((other.rank, &other.call), (rank, &call));
+            let failure = matching.disagreement(other.rank, &other.call, rank, &call);
             self.break_communicator(communicator, &failure);
             return Err(failure);
         }

@@ -65,7 +65,7 @@ impl PeerMemory {
             );
             return Err(invalid(what));
         }
-        let part = Allocation::part(&range, offset, len_bytes, Location::Host, (None, 0));
+        let part = Allocation::part(&range, offset, len_bytes, Location::Host, None, 0);
         Ok(Arc::new(part).span(0, len_bytes))
     }
 
@@ -128,7 +128,7 @@ impl PeerMemory {
             }
         };
         // No card of this process.
-        let part = Arc::new(Allocation::part(&range, at, end - at, Location::Host, (None, 0)));
+        let part = Arc::new(Allocation::part(&range, at, end - at, Location::Host, None, 0));
         Ok(part.span(0, end - at))
     }
 }

@@ -78,7 +78,8 @@ impl Allocation {
         offset: usize,
         size: usize,
         location: Location,
-        (parts, before): (Option<Arc<StoredParts>>, usize),
+        parts: Option<Arc<StoredParts>>,
+        before: usize,
     ) -> Self {
         assert!(
             offset <= range.len_bytes() && size <= range.len_bytes() - offset,

@@ -512,7 +512,7 @@ impl Virtual {
             // Other processes cannot access a range without a list; a collective reports that.
             let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
             let run =
-                Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
+                Allocation::part(&reservation.range, first - base, size, Location::Card(card), parts, 0);
             runs.push((first, Arc::new(run)));
         }
         self.runs.extend(runs);

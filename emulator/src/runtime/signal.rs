@@ -116,7 +116,8 @@ impl SharedWord {
             0,
             BELL_BYTES + WORDS_BYTES,
             Location::Host,
-            (None, 0),
+            None,
+            0,
         ));
         let words = |at: usize, bytes: usize| {
             SharedWords::of(memory.span(at, bytes), bytes)

@@ -134,6 +134,13 @@ enum WaitEdge {
     Work,
 }
 
+/// One node waits for another.
+struct WaitStep {
+    from: WaitNode,
+    reason: WaitEdge,
+    to: WaitNode,
+}
+
 struct WaitGraph<'a> {
     state: &'a State,
     view: &'a TurnstileView,
@@ -148,7 +155,7 @@ impl WaitGraph<'_> {
     }
 
     /// The cycle starts at its first node in the order of [`WaitGraph::nodes`].
-    fn cycle(&self) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
+    fn cycle(&self) -> Option<Vec<WaitStep>> {
         let mut done = BTreeSet::new();
         self.nodes().find_map(|node| self.search(node, &mut Vec::new(), &mut done))
     }
@@ -156,18 +163,18 @@ impl WaitGraph<'_> {
     fn search(
         &self,
         node: WaitNode,
-        path: &mut Vec<(WaitNode, WaitEdge, WaitNode)>,
+        path: &mut Vec<WaitStep>,
         done: &mut BTreeSet<WaitNode>,
-    ) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
-        if let Some(start) = path.iter().position(|(from, _, _)| *from == node) {
+    ) -> Option<Vec<WaitStep>> {
+        if let Some(start) = path.iter().position(|step| step.from == node) {
             return Some(path.split_off(start));
         }
         if done.contains(&node) {
             return None;
         }
-        for (reason, next) in self.edges(node) {
-            path.push((node, reason, next));
-            let cycle = self.search(next, path, done);
+        for (reason, to) in self.edges(node) {
+            path.push(WaitStep { from: node, reason, to });
+            let cycle = self.search(to, path, done);
             if cycle.is_some() {
                 return cycle;
             }
@@ -265,7 +272,8 @@ impl WaitGraph<'_> {
         self.state.runtime.contexts.get(&context?).map(|context| context.card)
     }
 
-    fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut ReportText) -> String {
+    fn clause(&self, step: &WaitStep, text: &mut ReportText) -> String {
+        let WaitStep { from, reason, to } = step;
         let (who, record) = match from {
             WaitNode::Stream(id) => {
                 let stream = self.state.runtime.streams.get(id);
@@ -321,17 +329,17 @@ impl WaitGraph<'_> {
     }
 }
 
-fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, WaitEdge, WaitNode)]) {
+fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[WaitStep]) {
     let mut text = ReportText::default();
     let clauses: Vec<String> = {
         let graph = WaitGraph { state, view };
-        cycle.iter().map(|wait| graph.clause(wait, &mut text)).collect()
+        cycle.iter().map(|step| graph.clause(step, &mut text)).collect()
     };
     text.what = format!("a cycle of {} waits: {}", cycle.len(), clauses.join("; "));
     let streams: Vec<u64> = cycle
         .iter()
-        .filter_map(|(node, _, _)| match node {
-            WaitNode::Stream(stream) => Some(*stream),
+        .filter_map(|step| match step.from {
+            WaitNode::Stream(stream) => Some(stream),
             WaitNode::Host(_) => None,
         })
         .collect();

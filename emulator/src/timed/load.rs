@@ -27,6 +27,23 @@ pub(crate) struct Load {
     pub(crate) is_counted: bool,
 }
 
+impl Load {
+    /// Returns the load of work on one card.
+    fn of_card(
+        duration_us: f64,
+        name: &'static str,
+        bound: &'static str,
+        lane: Lane,
+        flops: f64,
+        bytes: f64,
+        timeline: &mut Timeline,
+    ) -> Self {
+        let total = timeline.place(name, bound, lane);
+        let kind = SpanKind { name, bound, lane, flops, bytes, group: None, total };
+        Self { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadId(u32);
 
@@ -64,25 +81,13 @@ impl Timed {
     pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of(&self.profile, work);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
-        self.load(cost.duration_us, (name, bound, lane), (work.flops(), work.bytes()), timeline)
-    }
-
-    fn load(
-        &self,
-        duration_us: f64,
-        (name, bound, lane): (&'static str, &'static str, Lane),
-        (flops, bytes): (f64, f64),
-        timeline: &mut Timeline,
-    ) -> Load {
-        let total = timeline.place(name, bound, lane);
-        let kind = SpanKind { name, bound, lane, flops, bytes, group: None, total };
-        Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
+        Load::of_card(cost.duration_us, name, bound, lane, work.flops(), work.bytes(), timeline)
     }
 
     pub(crate) fn counted(&self, name: &'static str, work: MeasuredKernel, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
-        self.load(cost.duration_us, (name, bound, lane), (0.0, work.bytes as f64), timeline)
+        Load::of_card(cost.duration_us, name, bound, lane, 0.0, work.bytes as f64, timeline)
     }
 
     /// The copy is within a card, between a card and the host, or between two cards.
@@ -106,7 +111,7 @@ impl Timed {
             }
             _ => ("host link", self.transfer_us(bytes)),
         };
-        self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
+        Load::of_card(duration_us, name, bound, Lane::Copy, 0.0, bytes as f64, timeline)
     }
 
     /// Returns the time of a copy between host and card, in microseconds.
@@ -124,7 +129,7 @@ impl Timed {
     ) -> Load {
         let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
         let moved = (bytes * accesses.len()) as f64;
-        self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)
+        Load::of_card(pass_us(&self.profile, operands), name, "memory", Lane::Copy, 0.0, moved, timeline)
     }
 
     pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {

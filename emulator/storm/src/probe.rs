@@ -273,7 +273,7 @@ fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waitin
     rank.work(work_ms, stream)?;
     let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
     let limit = Duration::from_secs(u64::from(LIMIT_S));
-    until_limit(rank, stream, work_ms, (limit, limit), waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
+    until_limit(rank, stream, work_ms, limit, limit, waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     call!(rank.api, aclrtDestroyStreamForce(stream))?;
     hold.end(rank, held).map_err(String::from)
 }
@@ -283,7 +283,8 @@ pub(crate) fn until_limit(
     rank: &Rank<'_>,
     stream: aclrtStream,
     work_ms: u64,
-    (earliest, limit): (Duration, Duration),
+    earliest: Duration,
+    limit: Duration,
     waiting: Waiting,
     codes: &[aclError],
 ) -> ProbeResult {

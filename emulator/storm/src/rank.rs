@@ -341,7 +341,7 @@ impl<'a> Rank<'a> {
                     self.api.load(send, &small, stream)?;
                 }
             }
-            invoke(self.api, call, (member, world), [send, recv], comm, stream)?;
+            invoke(self.api, call, member, world, [send, recv], comm, stream)?;
         }
         Ok(())
     }
@@ -435,7 +435,7 @@ impl<'a> Rank<'a> {
         let earliest = if ranks.len() > 2 { Duration::ZERO } else { limit };
         let codes =
             [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
-        if let Err(what) = until_limit(self, stream, work_ms, (earliest, limit), waiting, &codes) {
+        if let Err(what) = until_limit(self, stream, work_ms, earliest, limit, waiting, &codes) {
             self.world.finding("absent-rank", &format!("rank {} {}: {what}", self.number, self.place()));
         }
         self.world.post(&format!("late-{}-{}", self.step, self.number), "");
@@ -487,7 +487,8 @@ impl<'a> Rank<'a> {
 fn invoke(
     api: &Api,
     call: &Call,
-    (member, world): (usize, usize),
+    member: usize,
+    world: usize,
     [send, recv]: [*mut c_void; 2],
     comm: HcclComm,
     stream: aclrtStream,

@@ -22,7 +22,8 @@ pub(crate) fn invoke(
     function: &str,
     card: &Card<'_>,
     comm: HcclComm,
-    (rank, world): (usize, usize),
+    rank: usize,
+    world: usize,
     args: Args,
 ) -> HcclResult {
     let Args { send, recv, count, dtype, op, other } = args;

@@ -83,17 +83,17 @@ pub(crate) fn add(
     outcome(table, call!(table, aclnnAdd(workspace, workspace_bytes, executor, stream)))
 }
 
-/// Looks up rows of an fp32 table by int64 indices.
+/// Looks up one row of an fp32 table of two rows and two columns by an int64 index.
 pub(crate) fn embedding(
     card: &Card<'_>,
-    (weight, weight_dims): (*mut c_void, &[i64]),
-    (index, index_dims): (*mut c_void, &[i64]),
-    (out, out_dims): (*mut c_void, &[i64]),
+    weight: *mut c_void,
+    index: *mut c_void,
+    out: *mut c_void,
 ) -> Result<(), String> {
     let table = card.table;
-    let weight = tensor(table, aclDataType::ACL_FLOAT, weight, weight_dims);
-    let index = tensor(table, aclDataType::ACL_INT64, index, index_dims);
-    let out = tensor(table, aclDataType::ACL_FLOAT, out, out_dims);
+    let weight = tensor(table, aclDataType::ACL_FLOAT, weight, &[2, 2]);
+    let index = tensor(table, aclDataType::ACL_INT64, index, &[1]);
+    let out = tensor(table, aclDataType::ACL_FLOAT, out, &[1, 2]);
     let planned = plan(card, |bytes, executor| {
         call!(table, aclnnEmbeddingGetWorkspaceSize(weight, index, out, bytes, executor))
     });
@@ -142,7 +142,8 @@ pub(crate) fn group_name(table: &Table, comm: HcclComm) -> std::ffi::CString {
 pub(crate) fn joined(
     card: &Card<'_>,
     group: &std::ffi::CStr,
-    (which, of): (Joined, Sizes),
+    which: Joined,
+    of: Sizes,
     dtype: aclDataType,
     [x, w, out, gathered]: [*mut c_void; 4],
 ) -> Result<(), String> {
@@ -209,7 +210,8 @@ pub(crate) fn joined(
 pub(crate) fn apart(
     card: &Card<'_>,
     comm: HcclComm,
-    (which, of): (Joined, Sizes),
+    which: Joined,
+    of: Sizes,
     dtype: aclDataType,
     [x, w, out, between]: [*mut c_void; 4],
 ) {

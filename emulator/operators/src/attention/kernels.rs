@@ -372,7 +372,7 @@ impl AttentionHead<'_> {
             let keys = sized(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
             packing.slabs(&key, &mut scratch.stage, keys);
             scores.fill(0.0);
-            add_product(isa, (&scratch.query, query_stride), keys, (count, self.depth), scores);
+            add_product(isa, &scratch.query, query_stride, keys, count, self.depth, scores);
         }
         for (i, line) in scores.chunks_exact_mut(stride).enumerate() {
             self.weights(rows.start + i, block, &mut line[..len], weighed, i);
@@ -393,10 +393,10 @@ impl AttentionHead<'_> {
                     let rows = slab.chunks_exact_mut(WIDTH).zip(line);
                     rows.filter(|(_, weight)| **weight == 0.0).for_each(|(row, _)| row.fill(0.0));
                 }
-                add_product(isa, (line, stride), &values, (1, len), sums);
+                add_product(isa, line, stride, &values, 1, len, sums);
             }
         } else {
-            add_product(isa, (scores, stride), values, (count, len), sums);
+            add_product(isa, scores, stride, values, count, len, sums);
         }
         for (values, sums) in weighed.values.chunks_exact_mut(self.width).zip(sums.chunks_exact(columns)) {
             math::add(values, &sums[..self.width]);

@@ -95,8 +95,10 @@ pub(crate) fn distances(tiles: &dyn Tiles, norm: Norm, x: &StridedView, y: &Stri
 pub(crate) fn distances_grad(
     tiles: &dyn Tiles,
     norm: Norm,
-    (grad, distance): (&StridedView, &StridedView),
-    (x, y): (&StridedView, &StridedView),
+    grad: &StridedView,
+    distance: &StridedView,
+    x: &StridedView,
+    y: &StridedView,
     out: &StridedView,
 ) {
     if out.is_empty() {

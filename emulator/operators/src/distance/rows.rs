@@ -94,8 +94,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad, x, y, out) = (grad.slot, x.slot, y.slot, call.tensor(OUT)?.slot);
     let distance = call.tensor(CDIST)?.slot;
     CallPlan::new(move |views, tiles| {
-        let (given, sets) = ((views.of(grad), views.of(distance)), (views.of(x), views.of(y)));
-        distance::distances_grad(tiles, norm, given, sets, views.of(out));
+        let [grad, distance, x, y, out] = [grad, distance, x, y, out].map(|slot| views.of(slot));
+        distance::distances_grad(tiles, norm, grad, distance, x, y, out);
         Ok(())
     })
 }

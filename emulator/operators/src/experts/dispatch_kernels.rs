@@ -71,23 +71,34 @@ impl Deal {
     }
 }
 
+/// Tokens of this card, before their dispatch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnTokens<'a> {
+    /// `[tokens, width]`
+    pub(crate) x: &'a StridedView,
+    /// `[tokens, choices]`
+    pub(crate) ids: &'a StridedView,
+    pub(crate) mask: Option<&'a StridedView>,
+    pub(crate) factors: Option<&'a StridedView>,
+}
+
 /// Writes expert ids, factors and tokens for all cards.
 pub(crate) fn offer(
     tiles: &dyn Tiles,
     of: Deal,
-    (x, ids, mask, factors): (&StridedView, &StridedView, Option<&StridedView>, Option<&StridedView>),
+    own: &OwnTokens<'_>,
     [ids_out, factors_out, x_out]: [&StridedView; 3],
 ) -> Result<(), String> {
-    let mut chosen = of.chosen(ids, mask)?;
-    let own = chosen.len();
+    let mut chosen = of.chosen(own.ids, own.mask)?;
+    let own_choices = chosen.len();
     chosen.resize(of.tokens * of.choices, NONE);
     i64::store(&ids_out.collapsed(), 0, &chosen);
     let mut values = vec![0f32; chosen.len()];
-    if let Some(factors) = factors {
-        f32::load(&factors.collapsed(), 0, &mut values[..own]);
+    if let Some(factors) = own.factors {
+        f32::load(&factors.collapsed(), 0, &mut values[..own_choices]);
     }
     f32::store(&factors_out.collapsed(), 0, &values);
-    elementwise::copy(tiles, x, &x_out.slice(0, 0, x.dims()[0], 1));
+    elementwise::copy(tiles, own.x, &x_out.slice(0, 0, own.x.dims()[0], 1));
     Ok(())
 }
 
@@ -174,16 +185,11 @@ pub(crate) fn take(
         let tokens: Vec<usize> = places.iter().map(|at| at / of.choices).collect();
         index::take_rows(tiles, x, &tokens, &target);
     }
-    tell(of, (&chosen, &places, &ends), factors, out);
+    tell(of, &chosen, &places, &ends, factors, out);
     Ok(())
 }
 
-fn tell(
-    of: Deal,
-    (chosen, places, ends): (&[i64], &[usize], &[i64]),
-    factors: &StridedView,
-    out: &Received<'_>,
-) {
+fn tell(of: Deal, chosen: &[i64], places: &[usize], ends: &[i64], factors: &StridedView, out: &Received<'_>) {
     let each = of.tokens * of.choices;
     let last = |local: usize| ends[(local + 1) * of.cards - 1];
     let before = |local: usize| if local == 0 || out.is_running { 0 } else { last(local - 1) };
@@ -222,7 +228,9 @@ fn tell(
 pub(crate) fn give_back(
     tiles: &dyn Tiles,
     of: Deal,
-    (x, ends, assist): (&StridedView, &StridedView, Option<&StridedView>),
+    x: &StridedView,
+    ends: &StridedView,
+    assist: Option<&StridedView>,
     [counts_out, x_out]: [&StridedView; 2],
 ) -> Result<(), String> {
     let ends = &whole(ends)[..of.local * of.cards];
@@ -265,15 +273,29 @@ pub(crate) fn give_back(
     Ok(())
 }
 
+/// Choices of this card's tokens, and the rows that the experts return for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Returned<'a> {
+    /// `[tokens, choices]`, like `factors`.
+    pub(crate) ids: &'a StridedView,
+    pub(crate) mask: Option<&'a StridedView>,
+    pub(crate) factors: &'a StridedView,
+    /// Positions as in [`Assist::Choices`].
+    pub(crate) assist: Option<&'a StridedView>,
+    /// Rows per expert.
+    pub(crate) counts: &'a StridedView,
+    pub(crate) x: &'a StridedView,
+}
+
 /// Sums the weighted expert outputs of each token, plus `residual`.
 pub(crate) fn join(
     tiles: &dyn Tiles,
     of: Deal,
-    (ids, mask, factors, assist): (&StridedView, Option<&StridedView>, &StridedView, Option<&StridedView>),
-    [counts, x]: [&StridedView; 2],
+    returned: &Returned<'_>,
     residual: Option<&StridedView>,
     out: &StridedView,
 ) -> Result<(), String> {
+    let Returned { ids, mask, factors, assist, counts, x } = *returned;
     let chosen = of.chosen(ids, mask)?;
     let places = of.places(&chosen);
     if let Some(assist) = assist {

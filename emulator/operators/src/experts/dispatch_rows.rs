@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use crate::dtype::AclType::{self, F32, I8, I32};
-use crate::experts::dispatch_kernels::{self as dispatch, ASSIST, Assist, Deal, Received};
+use crate::experts::dispatch_kernels::{
+    self as dispatch, ASSIST, Assist, Deal, OwnTokens, Received, Returned,
+};
 use crate::normalization::kernels as norm;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
@@ -90,7 +92,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "as aclnnMoeDistributeCombineV2, without a mask, for the outputs of aclnnMoeDistributeDispatch, with \
                  its cards and extents",
         source: "ops-transformer mc2/moe_distribute_combine/docs/aclnnMoeDistributeCombine.md",
-        plan: |call| combine_plan(call, Version::First, (RowOrigin::Choices(EXPAND_IDX), None), X, None),
+        plan: |call| combine_plan(call, Version::First, RowOrigin::Choices(EXPAND_IDX), None, X, None),
     },
     Operator {
         name: "aclnnMoeDistributeCombineV2",
@@ -113,8 +115,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  groupListType 0",
         source: "ops-transformer mc2/moe_distribute_combine_v2/docs/aclnnMoeDistributeCombineV2.md",
         plan: |call| {
-            let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
-            combine_plan(call, Version::Second, way, X_OUT, None)
+            let origin = RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE);
+            combine_plan(call, Version::Second, origin, Some(X_ACTIVE_MASK_OPTIONAL), X_OUT, None)
         },
     },
     Operator {
@@ -139,8 +141,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  norm as of aclnnRmsNorm with gamma [H], rstdOut [BS, 1, 1]",
         source: "ops-transformer mc2/moe_distribute_combine_add_rms_norm/docs/aclnnMoeDistributeCombineAddRmsNorm.md",
         plan: |call| {
-            let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
-            combine_plan(call, Version::Normed, way, X_OUT, Some(normed(call)?))
+            let (origin, mask) = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
+            combine_plan(call, Version::Normed, origin, mask, X_OUT, Some(normed(call)?))
         },
     },
 ];
@@ -358,7 +360,8 @@ impl PartBlocks {
     fn tensor(
         &self,
         part: usize,
-        (first, count): (usize, usize),
+        first: usize,
+        count: usize,
         dtype: AclType,
         dims: &[usize],
     ) -> WorkspaceTensor {
@@ -464,17 +467,23 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
             .map(move |(part, (dtype, dims))| (part, place, *dtype, *dims))
             .collect::<Vec<_>>()
     });
-    let tensors = tensors.map(|(part, place, dtype, dims)| block.tensor(part, place, dtype, &dims)).collect();
+    let tensors = tensors
+        .map(|(part, (first, count), dtype, dims)| block.tensor(part, first, count, dtype, &dims))
+        .collect();
     let first = call.slots().count();
     let [given, gathered] = [first, first + 3].map(|first| [first, first + 1, first + 2].map(ViewIndex));
     let (has_factors, with) = (factors.is_some(), factors.map(|factors| factors.slot));
     let (x, ids, smooth) =
         (x.slot, call.tensor(EXPERT_IDS)?.slot, call.tensor_if_given(names.scales)?.map(|it| it.slot));
     let plan = CallPlan::new(move |views, tiles| {
-        let own =
-            (views.of(x), views.of(ids), mask.map(|mask| views.of(mask)), with.map(|with| views.of(with)));
+        let own = OwnTokens {
+            x: views.of(x),
+            ids: views.of(ids),
+            mask: mask.map(|mask| views.of(mask)),
+            factors: with.map(|with| views.of(with)),
+        };
         let given = given.map(|slot| views.of(slot).at(0, 0));
-        dispatch::offer(tiles, of, own, given.each_ref())
+        dispatch::offer(tiles, of, &own, given.each_ref())
     })?;
     let plan = plan.leaving(written.unwritten);
     let slot = |name| call.tensor(name).map(|tensor: &CheckedTensor| tensor.slot);
@@ -547,7 +556,8 @@ fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal>
 fn combine_plan(
     call: &OperatorCall,
     version: Version,
-    (way, mask_name): (RowOrigin, Option<Name<CheckedTensor>>),
+    origin: RowOrigin,
+    mask_name: Option<Name<CheckedTensor>>,
     out: Name<CheckedTensor>,
     normed: Option<Normed>,
 ) -> Result<CallPlan, Refusal> {
@@ -561,7 +571,7 @@ fn combine_plan(
     }
     call.expect_shape(EXPERT_SCALES, &[own, of.choices], "of expertIds")?;
     expect_ends(call, EP_SEND_COUNTS, of)?;
-    let (by_row, by_place) = match way {
+    let (by_row, by_place) = match origin {
         RowOrigin::Rows(name) => {
             call.expect_shape(name, &[x.dims[0] * ASSIST], "128 numbers a row")?;
             (Some(call.tensor(name)?.slot), None)
@@ -581,10 +591,7 @@ fn combine_plan(
     let block = PartBlocks::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
     let half = block.bytes * of.cards;
     let tensors = [0, half].into_iter().flat_map(|first| {
-        [
-            block.tensor(0, (first, of.cards), I32, &counts),
-            block.tensor(1, (first, of.cards), x.dtype, &given),
-        ]
+        [block.tensor(0, first, of.cards, I32, &counts), block.tensor(1, first, of.cards, x.dtype, &given)]
     });
     let tensors = tensors.collect();
     let behind = call.slots().count();
@@ -592,16 +599,24 @@ fn combine_plan(
     let (x, ends, ids) = (x.slot, call.tensor(EP_SEND_COUNTS)?.slot, call.tensor(EXPERT_IDS)?.slot);
     let (factors, out) = (call.tensor(EXPERT_SCALES)?.slot, call.tensor(out)?.slot);
     let plan = CallPlan::new(move |views, tiles| {
-        let own = (views.of(x), views.of(ends), by_row.map(|slot| views.of(slot)));
-        dispatch::give_back(tiles, of, own, sent.map(|slot| views.of(slot)))
+        let assist = by_row.map(|slot| views.of(slot));
+        dispatch::give_back(tiles, of, views.of(x), views.of(ends), assist, sent.map(|slot| views.of(slot)))
     })?;
     let join: OperatorKernel = Arc::new(move |views, tiles| {
-        let assist = by_place.map(|slot| views.of(slot));
-        let own = (views.of(ids), mask.map(|slot| views.of(slot)), views.of(factors), assist);
-        let came = came.map(|slot| views.of(slot));
-        let Some(normed) = &normed else { return dispatch::join(tiles, of, own, came, None, views.of(out)) };
+        let [counts, x] = came.map(|slot| views.of(slot));
+        let returned = Returned {
+            ids: views.of(ids),
+            mask: mask.map(|slot| views.of(slot)),
+            factors: views.of(factors),
+            assist: by_place.map(|slot| views.of(slot)),
+            counts,
+            x,
+        };
+        let Some(normed) = &normed else {
+            return dispatch::join(tiles, of, &returned, None, views.of(out));
+        };
         let sum = views.of(out).at(1, 0);
-        dispatch::join(tiles, of, own, came, Some(views.of(normed.residual)), &sum)?;
+        dispatch::join(tiles, of, &returned, Some(views.of(normed.residual)), &sum)?;
         let (gamma, y, rstd) = (views.of(normed.gamma), views.of(normed.y), views.of(normed.rstd));
         norm::rms_norm(tiles, &sum, gamma, normed.epsilon, y, rstd);
         Ok(())

@@ -309,14 +309,20 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-struct Back {
-    count: usize,
-    choices: usize,
-    copies: usize,
+/// Meaning of the positions of copies.
+#[derive(Clone, Copy)]
+struct CopyOrder {
     /// Copies are ordered by token, otherwise by choice.
     by_token: bool,
     /// A choice may have position -1.
     may_drop: bool,
+}
+
+struct Back {
+    count: usize,
+    choices: usize,
+    copies: usize,
+    order: CopyOrder,
     rows: ViewIndex,
     scales: Option<ViewIndex>,
     experts: Option<(ViewIndex, usize)>,
@@ -332,9 +338,9 @@ impl Back {
         let named = self.experts.map(|(slot, extent)| (experts::whole(views.of(slot)), extent));
         let share = |token: usize, choice: usize| {
             let at = token * self.choices + choice;
-            let place = rows[if self.by_token { at } else { choice * self.count + token }];
+            let place = rows[if self.order.by_token { at } else { choice * self.count + token }];
             let row = usize::try_from(place).ok().filter(|&row| row < self.copies);
-            if row.is_none() && !(self.may_drop && place == -1) {
+            if row.is_none() && !(self.order.may_drop && place == -1) {
                 return Err(format!(
                     "expandedRowIdx: expected 0 to {}, found {place}",
                     self.copies as i64 - 1
@@ -360,15 +366,15 @@ fn finalize(
     scales: Name<CheckedTensor>,
     bias: Name<CheckedTensor>,
     chosen: Name<CheckedTensor>,
-    (by_token, may_drop): (bool, bool),
+    order: CopyOrder,
 ) -> Result<CallPlan, Refusal> {
     let (x, out) = (call.tensor(EXPANDED_X)?, call.tensor(OUT)?);
     let (count, width) = (out.dims[0], out.dims[1]);
     let copies = x.len().checked_div(width).unwrap_or(0);
-    if x.dims[x.rank() - 1] != width || x.rank() != if may_drop { 3 } else { 2 } {
+    if x.dims[x.rank() - 1] != width || x.rank() != if order.may_drop { 3 } else { 2 } {
         let text = format!(
             "expected rows of {width} elements as in out, in {} dims, found {:?}",
-            2 + i32::from(may_drop),
+            2 + i32::from(order.may_drop),
             x.dims
         );
         return Err(call.refuse(EXPANDED_X, text));
@@ -399,7 +405,7 @@ fn finalize(
     let scales = call.tensor_if_given(scales)?.map(|scales| scales.slot);
     let bias = call.tensor_if_given(bias)?.map(|bias| bias.slot);
     let (x, out) = (x.slot, out.slot);
-    let back = Back { count, choices, copies, by_token, may_drop, rows, scales, experts: named };
+    let back = Back { count, choices, copies, order, rows, scales, experts: named };
     CallPlan::new(move |views, tiles| {
         if views.of(out).is_empty() {
             return Ok(());
@@ -412,7 +418,8 @@ fn finalize(
 }
 
 fn finalize_routing(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    finalize(call, &[X1, X2_OPTIONAL], SCALES, BIAS, EXPANDED_EXPERT_IDX, (false, false))
+    let order = CopyOrder { by_token: false, may_drop: false };
+    finalize(call, &[X1, X2_OPTIONAL], SCALES, BIAS, EXPANDED_EXPERT_IDX, order)
 }
 
 fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -427,8 +434,8 @@ fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             "is given, but is not modelled if copies may have been dropped: pass NULL",
         ));
     }
-    let way = (mode >= 2, may_drop);
-    finalize(call, &[X1_OPTIONAL, X2_OPTIONAL], SCALES_OPTIONAL, BIAS_OPTIONAL, EXPERT_IDX_OPTIONAL, way)
+    let order = CopyOrder { by_token: mode >= 2, may_drop };
+    finalize(call, &[X1_OPTIONAL, X2_OPTIONAL], SCALES_OPTIONAL, BIAS_OPTIONAL, EXPERT_IDX_OPTIONAL, order)
 }
 
 fn expect_no_padding(call: &OperatorCall) -> Result<(), Refusal> {

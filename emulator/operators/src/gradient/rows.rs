@@ -148,8 +148,8 @@ fn rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (dy, x, rstd, gamma) = (call.tensor(DY)?.slot, x.slot, rstd.slot, gamma.slot);
     let (dx, dgamma) = (call.tensor(DX_OUT)?.slot, call.tensor(DGAMMA_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        let statistics = (views.of(rstd), views.of(gamma));
-        norm::rms_norm_grad(tiles, views.of(dy), views.of(x), statistics, views.of(dx), views.of(dgamma));
+        let [dy, x, rstd, gamma, dx, dgamma] = [dy, x, rstd, gamma, dx, dgamma].map(|slot| views.of(slot));
+        norm::rms_norm_grad(tiles, dy, x, rstd, gamma, dx, dgamma);
         Ok(())
     })
 }
@@ -260,9 +260,10 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (dy, x) = (call.tensor(GRAD_OUT)?.slot, x.slot);
     let (mean, rstd) = (call.tensor(MEAN)?.slot, call.tensor(RSTD)?.slot);
     CallPlan::new(move |views, tiles| {
-        let (statistics, weight) = ((views.of(mean), views.of(rstd)), weight.map(|slot| views.of(slot)));
+        let [dy, x, mean, rstd] = [dy, x, mean, rstd].map(|slot| views.of(slot));
+        let weight = weight.map(|slot| views.of(slot));
         let outputs = outputs.map(|slot| slot.map(|slot| views.of(slot)));
-        norm::layer_norm_grad(tiles, (views.of(dy), views.of(x)), row_len, statistics, weight, outputs);
+        norm::layer_norm_grad(tiles, dy, x, row_len, [mean, rstd], weight, outputs);
         Ok(())
     })
 }

@@ -152,7 +152,8 @@ pub(crate) fn loss(
 pub(crate) fn loss_grad(
     tiles: &dyn Tiles,
     [grads, losses]: [&StridedView; 2],
-    (logs, labels): (&StridedView, &StridedView),
+    logs: &StridedView,
+    labels: &StridedView,
     alphas: &StridedView,
     batch: &CtcBatch,
     out: &StridedView,

@@ -115,8 +115,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let given = [call.tensor(GRAD_OUT)?.slot, call.tensor(NEG_LOG_LIKELIHOOD)?.slot];
     let (alphas, out) = (call.tensor(LOG_ALPHA)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        let (given, operands) = (given.map(|slot| views.of(slot)), (views.of(logs), views.of(targets)));
-        loss_grad(tiles, given, operands, views.of(alphas), &batch, views.of(out))
-            .map_err(|text| format!("targets: {text}"))
+        let given = given.map(|slot| views.of(slot));
+        let [logs, targets, alphas, out] = [logs, targets, alphas, out].map(|slot| views.of(slot));
+        loss_grad(tiles, given, logs, targets, alphas, &batch, out).map_err(|text| format!("targets: {text}"))
     })
 }

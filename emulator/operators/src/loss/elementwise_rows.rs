@@ -84,7 +84,7 @@ macro_rules! loss {
             ],
             limits: LIMITS,
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
-            plan: |call| forward(call, &[$($weight),*], ($out, $dims), $chosen),
+            plan: |call| forward(call, &[$($weight),*], $out, $dims, $chosen),
         }
     };
 }
@@ -103,7 +103,7 @@ macro_rules! slope {
             ],
             limits: LIMITS,
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
-            plan: |call| backward(call, &[$($weight),*], ($grad, $out), $chosen),
+            plan: |call| backward(call, &[$($weight),*], $grad, $out, $chosen),
         }
     };
 }
@@ -210,7 +210,8 @@ impl LossTerms {
 fn forward(
     call: &OperatorCall,
     weights: &[Name<CheckedTensor>],
-    (out, most_dims): (Name<CheckedTensor>, usize),
+    out: Name<CheckedTensor>,
+    most_dims: usize,
     chosen: Chosen,
 ) -> Result<CallPlan, Refusal> {
     let (loss, absent) = chosen(call)?;
@@ -251,7 +252,8 @@ fn forward(
 fn backward(
     call: &OperatorCall,
     weights: &[Name<CheckedTensor>],
-    (grad, out): (Name<CheckedTensor>, Name<CheckedTensor>),
+    grad: Name<CheckedTensor>,
+    out: Name<CheckedTensor>,
     chosen: Chosen,
 ) -> Result<CallPlan, Refusal> {
     let (loss, absent) = chosen(call)?;

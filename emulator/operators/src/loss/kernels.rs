@@ -25,27 +25,37 @@ struct Label {
     weight: f32,
 }
 
-/// Returns `None` for ignored labels.
-fn labels(
-    target: &StridedView,
-    weight: Option<&StridedView>,
-    classes: usize,
-    ignored: i64,
-) -> Result<Vec<Option<Label>>, String> {
-    let mut raw = vec![0i64; target.len()];
-    i64::load(&target.collapsed(), 0, &mut raw);
-    let weights = weight.map(StridedView::collapsed);
-    let weight_of = |class: usize| {
-        let mut weight = [1f32];
-        weights.iter().for_each(|weights| f32::load(weights, class, &mut weight));
-        weight[0]
-    };
-    let label = |(row, &value): (usize, &i64)| match usize::try_from(value) {
-        _ if value == ignored => Ok(None),
-        Ok(class) if class < classes => Ok(Some(Label { class, weight: weight_of(class) })),
-        _ => Err(format!("label {value} of row {row} is outside 0..{classes} and not ignored ({ignored})")),
-    };
-    raw.iter().enumerate().map(label).collect()
+/// Labels of the rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Targets<'a> {
+    /// Class of each row.
+    pub(crate) classes: &'a StridedView,
+    /// Weight of each class, 1 by default.
+    pub(crate) weights: Option<&'a StridedView>,
+    pub(crate) ignored: i64,
+}
+
+impl Targets<'_> {
+    /// Returns `None` for ignored labels.
+    fn labels(&self, classes: usize) -> Result<Vec<Option<Label>>, String> {
+        let ignored = self.ignored;
+        let mut raw = vec![0i64; self.classes.len()];
+        i64::load(&self.classes.collapsed(), 0, &mut raw);
+        let weights = self.weights.map(StridedView::collapsed);
+        let weight_of = |class: usize| {
+            let mut weight = [1f32];
+            weights.iter().for_each(|weights| f32::load(weights, class, &mut weight));
+            weight[0]
+        };
+        let label = |(row, &value): (usize, &i64)| match usize::try_from(value) {
+            _ if value == ignored => Ok(None),
+            Ok(class) if class < classes => Ok(Some(Label { class, weight: weight_of(class) })),
+            _ => {
+                Err(format!("label {value} of row {row} is outside 0..{classes} and not ignored ({ignored})"))
+            }
+        };
+        raw.iter().enumerate().map(label).collect()
+    }
 }
 
 fn total_weight(labels: &[Option<Label>]) -> f32 {
@@ -57,13 +67,13 @@ fn total_weight(labels: &[Option<Label>]) -> f32 {
 pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
-    (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
+    targets: Targets<'_>,
     reduction: LossReduction,
     loss: &StridedView,
     log_probabilities: &StridedView,
 ) -> Result<(), String> {
     let (count, classes) = (scores.dims()[0], scores.dims()[1]);
-    let labels = labels(target, weight, classes, ignored)?;
+    let labels = targets.labels(classes)?;
     let losses: Vec<AtomicU32> = labels.iter().map(|_| AtomicU32::new(0)).collect();
     let (scores, log_probabilities) = (scores.collapsed(), log_probabilities.collapsed());
     let buffers = || [vec![0f32; classes], vec![0f32; classes]];
@@ -116,13 +126,13 @@ pub(crate) fn between_distributions(
 /// Computes the loss `-weight * log_probability[label]`, and sum of the label weights.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
-    (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
+    targets: Targets<'_>,
     reduction: LossReduction,
     loss: &StridedView,
     total: &StridedView,
 ) -> Result<(), String> {
     let classes = log_probabilities.dims()[log_probabilities.rank() - 1];
-    let labels = labels(target, weight, classes, ignored)?;
+    let labels = targets.labels(classes)?;
     let log_probabilities = log_probabilities.collapsed();
     let mut losses = vec![0f32; labels.len()];
     for (row, label) in labels.iter().enumerate() {
@@ -145,13 +155,13 @@ pub(crate) fn negative_log_likelihood(
 pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
-    (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
+    targets: Targets<'_>,
     reduction: LossReduction,
     total: &StridedView,
     out: &StridedView,
 ) -> Result<(), String> {
     let classes = out.dims()[out.rank() - 1];
-    let labels = labels(target, weight, classes, ignored)?;
+    let labels = targets.labels(classes)?;
     let mut grads = vec![0f32; grad.len()];
     f32::load(&grad.collapsed(), 0, &mut grads);
     if reduction == LossReduction::Mean {
@@ -174,12 +184,12 @@ pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
     log_probabilities: &StridedView,
-    (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
+    targets: Targets<'_>,
     reduction: LossReduction,
     out: &StridedView,
 ) -> Result<(), String> {
     let (count, classes) = (out.dims()[0], out.dims()[1]);
-    let labels = labels(target, weight, classes, ignored)?;
+    let labels = targets.labels(classes)?;
     let mut grads = vec![0f32; grad.len()];
     f32::load(&grad.collapsed(), 0, &mut grads);
     if reduction == LossReduction::Mean {

@@ -2,7 +2,7 @@
 //!
 //! By the documentation, the gradient requires label smoothing 0, and z-loss is unsupported.
 
-use crate::loss::kernels::{self as loss, LossReduction};
+use crate::loss::kernels::{self as loss, LossReduction, Targets};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -166,8 +166,9 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (scores, target, ignored) = (scores.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
     let (loss, log) = (call.tensor(LOSS_OUT)?.slot, call.tensor(LOG_PROB_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
-        loss::cross_entropy(tiles, views.of(scores), labels, reduction, views.of(loss), views.of(log))
+        let weights = weight.map(|slot| views.of(slot));
+        let targets = Targets { classes: views.of(target), weights, ignored };
+        loss::cross_entropy(tiles, views.of(scores), targets, reduction, views.of(loss), views.of(log))
             .map_err(|text| format!("target: {text}"))
     })
 }
@@ -190,8 +191,9 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         (grad.slot, log.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
-        let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
-        loss::cross_entropy_grad(tiles, views.of(grad), views.of(log), labels, reduction, views.of(out))
+        let weights = weight.map(|slot| views.of(slot));
+        let targets = Targets { classes: views.of(target), weights, ignored };
+        loss::cross_entropy_grad(tiles, views.of(grad), views.of(log), targets, reduction, views.of(out))
             .map_err(|text| format!("target: {text}"))
     })
 }
@@ -273,10 +275,10 @@ fn likelihood(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (out, total, ignored) =
         (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, _| {
-        let labels = (views.of(target), Some(views.of(weight)), ignored);
+        let targets = Targets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
         loss::negative_log_likelihood(
             &by_label(views.of(x)),
-            labels,
+            targets,
             reduction,
             views.of(out),
             views.of(total),
@@ -295,11 +297,11 @@ fn likelihood_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (out, total, ignored) =
         (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, tiles| {
-        let labels = (views.of(target), Some(views.of(weight)), ignored);
+        let targets = Targets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
         loss::negative_log_likelihood_grad(
             tiles,
             views.of(grad),
-            labels,
+            targets,
             reduction,
             views.of(total),
             &by_label(views.of(out)),

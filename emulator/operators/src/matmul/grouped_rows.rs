@@ -2,7 +2,7 @@
 
 use crate::dtype::AclType;
 use crate::lane::Lane;
-use crate::matmul::kernels::{self as matmul, Precision};
+use crate::matmul::kernels::{self as matmul, Precision, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -101,7 +101,7 @@ fn multiply(
 ) {
     match bias {
         None => matmul::matmul(tiles, a, b, Precision::Keep, out),
-        Some(bias) => matmul::addmm(tiles, bias, a, b, (1.0, 1.0), Precision::Keep, out),
+        Some(bias) => matmul::addmm(tiles, bias, a, b, SumScales::ONE, Precision::Keep, out),
     }
 }
 

@@ -11,6 +11,7 @@
 //! is widened, like f16.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::Tiles;
 use crate::dtype::AclType;
@@ -77,22 +78,30 @@ pub(crate) fn matmul(
     product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
 }
 
+/// Factors of the addend and of the product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SumScales {
+    pub(crate) beta: f32,
+    pub(crate) alpha: f32,
+}
+
+impl SumScales {
+    /// The plain sum.
+    pub(crate) const ONE: Self = Self { beta: 1.0, alpha: 1.0 };
+}
+
 /// Computes `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`; rounds once.
 pub(crate) fn addmm(
     tiles: &dyn Tiles,
     c: &StridedView,
     a: &StridedView,
     b: &StridedView,
-    (beta, alpha): (f32, f32),
+    scales: SumScales,
     precision: Precision,
     out: &StridedView,
 ) {
     let c = c.broadcast_to(out.dims());
-    product(
-        tiles,
-        isa(),
-        &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, beta, alpha }), out },
-    );
+    product(tiles, isa(), &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, scales }), out });
 }
 
 #[derive(Clone, Copy)]
@@ -107,21 +116,21 @@ struct ProductJob<'a> {
 #[derive(Clone, Copy)]
 struct AddedMatrix<'a> {
     c: &'a StridedView,
-    beta: f32,
-    alpha: f32,
+    scales: SumScales,
 }
 
 impl AddedMatrix<'_> {
     fn apply(&self, c: &StridedView, values: &mut [f32]) {
+        let SumScales { beta, alpha } = self.scales;
         // As in BLAS, beta = 0 ignores even NaN in c.
-        if self.beta == 0.0 {
-            values.iter_mut().for_each(|value| *value *= self.alpha);
+        if beta == 0.0 {
+            values.iter_mut().for_each(|value| *value *= alpha);
             return;
         }
         let mut addend = vec![0f32; values.len()];
         f32::load(&c.collapsed(), 0, &mut addend);
         for (value, c) in values.iter_mut().zip(addend) {
-            *value = self.beta * c + self.alpha * *value;
+            *value = beta * c + alpha * *value;
         }
     }
 }
@@ -151,15 +160,10 @@ impl ProductJob<'_> {
             .collect()
     }
 
-    /// The block is at (`row`, `col`).
-    fn finish(
-        &self,
-        part: &BatchProduct,
-        (row, height): (usize, usize),
-        (col, width): (usize, usize),
-        sums: &mut [f32],
-    ) {
-        let block = |view: &StridedView| view.slice(0, row, height, 1).slice(1, col, width, 1);
+    /// Stores the block of these rows and columns.
+    fn finish(&self, part: &BatchProduct, rows: &Range<usize>, cols: &Range<usize>, sums: &mut [f32]) {
+        let block =
+            |view: &StridedView| view.slice(0, rows.start, rows.len(), 1).slice(1, cols.start, cols.len(), 1);
         if let (Some(sum), Some(c)) = (self.sum, &part.c) {
             sum.apply(&block(c), sums);
         }
@@ -289,7 +293,7 @@ fn dots<T: ProductElement>(
                     dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
                 }
             }
-            job.finish(part, (0, m), (first, count), sums);
+            job.finish(part, &(0..m), &(first..first + count), sums);
         });
     });
 }
@@ -327,7 +331,8 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
             for line in 1..if stride == width { 0 } else { height } {
                 scratch.sums.copy_within(line * stride..line * stride + width, line * width);
             }
-            job.finish(part, (row, height), (col, width), &mut scratch.sums[..height * width]);
+            let sums = &mut scratch.sums[..height * width];
+            job.finish(part, &(row..row + height), &(col..col + width), sums);
         });
     });
 }
@@ -353,7 +358,7 @@ fn multiply_tile<T: ProductElement>(
         let (left, right) = (sized(left, height * stride), sized(right, padded * stride));
         packing.lines(&a.slice(1, start, depth, 1), stage, left);
         packing.slabs(&b.slice(1, start, depth, 1), stage, right);
-        add_product(isa, (left, stride), right, (height, depth.div_ceil(T::DEPTH)), sums);
+        add_product(isa, left, stride, right, height, depth.div_ceil(T::DEPTH), sums);
     }
 }
 

@@ -55,13 +55,15 @@ pub(crate) struct PanelPacking {
     pub(crate) precision: Precision,
 }
 
-/// Adds the product of packed lines, `left.1` elements apart, and packed slabs. Words are
-/// multiplied in chunks of [`RUN`].
+/// Adds the product of `height` packed lines, `line_stride` elements apart, and packed slabs. Words
+/// are multiplied in chunks of [`RUN`].
 pub(crate) fn add_product<T: PanelElement>(
     isa: Isa,
-    (left, line_stride): (&[T], usize),
+    left: &[T],
+    line_stride: usize,
     right: &[T],
-    (height, words): (usize, usize),
+    height: usize,
+    words: usize,
     sums: &mut [f32],
 ) {
     let stride = sums.len() / height;

@@ -3,7 +3,7 @@
 use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::math;
-use crate::matmul::kernels::{self as matmul, Precision};
+use crate::matmul::kernels::{self as matmul, Precision, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -248,8 +248,8 @@ fn addmm(
     .map(CallPlan::reading_transposed)
 }
 
-/// Shape, scales `(beta, alpha)` and precision.
-type CheckedProduct = (Vec<usize>, (f32, f32), Precision);
+/// Shape, scales and precision.
+type CheckedProduct = (Vec<usize>, SumScales, Precision);
 
 fn expect_product(
     call: &OperatorCall,
@@ -274,7 +274,7 @@ fn expect_product(
     if crate::operator::call::broadcast(&addend.dims, target).as_ref() != Some(target) {
         return Err(call.refuse(c, format!("{:?} does not broadcast to {target:?}", addend.dims)));
     }
-    let scales = (call.scalar(BETA)?.lane::<f32>(), call.scalar(ALPHA)?.lane::<f32>());
+    let scales = SumScales { beta: call.scalar(BETA)?.lane(), alpha: call.scalar(ALPHA)?.lane() };
     Ok((expected, scales, precision(call, addend.dtype)?))
 }
 
@@ -285,7 +285,7 @@ fn addbmm(
     factors @ [a, b]: [Name<CheckedTensor>; 2],
     out: Name<CheckedTensor>,
 ) -> Result<CallPlan, Refusal> {
-    let (expected, (beta, alpha), precision) = expect_product(call, c, factors, out)?;
+    let (expected, SumScales { beta, alpha }, precision) = expect_product(call, c, factors, out)?;
     call.expect_shape(out, &expected[1..], "of the product without the batch")?;
     let [c, a, b, out] =
         [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
@@ -380,7 +380,7 @@ fn grouped_matmul_add(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 &out,
                 &part(x).exchanged(),
                 &part(weight),
-                (1.0, 1.0),
+                SumScales::ONE,
                 Precision::Keep,
                 &out,
             );

@@ -1,6 +1,6 @@
 //! Products with transposition attributes.
 
-use crate::matmul::kernels as matmul;
+use crate::matmul::kernels::{self as matmul, SumScales};
 use crate::matmul::rows::precision;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::{OperatorCall, broadcast};
@@ -76,7 +76,7 @@ fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if broadcast(&c.dims, &[m, n]).as_deref() != Some(&[m, n]) {
         return Err(call.refuse(C_TENSOR, format!("{:?} does not broadcast to {:?}", c.dims, [m, n])));
     }
-    let scales = (call.float(BETA_FLOAT)? as f32, call.float(ALPHA_FLOAT)? as f32);
+    let scales = SumScales { beta: call.float(BETA_FLOAT)? as f32, alpha: call.float(ALPHA_FLOAT)? as f32 };
     let precision = precision(call, a.dtype)?;
     let (a, b, c, out) = (a.slot, b.slot, c.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::elementwise::kernels::blocks;
 use crate::elementwise::pointwise::TIMES;
 use crate::lane::{BLOCK, Lane};
-use crate::matmul::kernels::{self as matmul, Precision};
+use crate::matmul::kernels::{self as matmul, Precision, SumScales};
 use crate::matmul::rows::precision;
 use crate::operator::argument::Scalar;
 use crate::operator::call::{OperatorCall, broadcast};
@@ -103,8 +103,8 @@ fn addmv(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (mat, vector) = (call.tensor(MAT)?, call.tensor(VEC)?);
     call.expect_shape(VEC, &mat.dims[1..], "as mat has columns")?;
     expect_sum(call, [MAT, VEC, OUT], &mat.dims[..1])?;
-    let (scales, precision) =
-        ((call.scalar(BETA)?.lane(), call.scalar(ALPHA)?.lane()), precision(call, mat.dtype)?);
+    let scales = SumScales { beta: call.scalar(BETA)?.lane(), alpha: call.scalar(ALPHA)?.lane() };
+    let precision = precision(call, mat.dtype)?;
     let (c, a, b, out) = (call.tensor(SELF)?.slot, mat.slot, vector.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let column = |view: &StridedView| view.unsqueeze(view.rank());
@@ -120,7 +120,7 @@ fn addr(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (a, b) = (call.tensor(VEC1)?, call.tensor(VEC2)?);
     expect_sum(call, [VEC1, VEC2, OUT], &[a.dims[0], b.dims[0]])?;
     let scale = |name| Ok::<f32, Refusal>(call.scalar_if_given(name)?.map_or(1.0, Scalar::lane));
-    let scales = (scale(BETA_OPTIONAL)?, scale(ALPHA_OPTIONAL)?);
+    let scales = SumScales { beta: scale(BETA_OPTIONAL)?, alpha: scale(ALPHA_OPTIONAL)? };
     let (c, a, b, out) = (call.tensor(SELF)?.slot, a.slot, b.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let (a, b) = (views.of(a).unsqueeze(1), views.of(b).unsqueeze(0));

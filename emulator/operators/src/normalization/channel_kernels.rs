@@ -91,13 +91,22 @@ pub(crate) fn norm(
     );
 }
 
+/// Mean and inverse deviation of each row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowStatistics<'a> {
+    pub(crate) rows: &'a [[f32; 2]],
+    /// They do not depend on the rows, so they have no gradient.
+    pub(crate) are_given: bool,
+}
+
 /// Computes the requested gradients of [`norm`]. With `n = (x - mean) * rstd` and `h = dy *
 /// weight`: `dx = (h - mean(h) - n * mean(h * n)) * rstd`. For given statistics, `dx = h * rstd`.
 pub(crate) fn norm_grad(
     tiles: &dyn Tiles,
-    (dy, x): (&StridedView, &StridedView),
+    dy: &StridedView,
+    x: &StridedView,
     of: ChannelRows,
-    (statistics, are_given): (&[[f32; 2]], bool),
+    statistics: RowStatistics<'_>,
     weight: &[f32],
     [dx, dweight, dbias]: [Option<&StridedView>; 3],
 ) {
@@ -106,7 +115,7 @@ pub(crate) fn norm_grad(
     let totals = sum_over_rows(tiles, of.count, 2 * of.all, buffers, |[grads, normal], row, sums| {
         f32::load(&dy, row * len, grads);
         f32::load(&x, row * len, normal);
-        let [mean, rstd] = statistics[row];
+        let [mean, rstd] = statistics.rows[row];
         math::subtract(normal, mean);
         math::scale(normal, rstd);
         let (weights, biases) = sums.split_at_mut(of.all);
@@ -118,7 +127,7 @@ pub(crate) fn norm_grad(
             math::scale(grads, weight[channel]);
         }
         if let Some(dx) = &dx {
-            if !are_given {
+            if !statistics.are_given {
                 let shift = math::sum(grads) / len as f32;
                 let slope = math::dot(grads, normal) / len as f32;
                 math::subtract(grads, shift);
@@ -138,7 +147,8 @@ pub(crate) fn norm_grad(
 /// Computes row sums of `y` and of `y * (x - shift)`, with one shift per row.
 pub(crate) fn paired_sums(
     tiles: &dyn Tiles,
-    (y, x): (&StridedView, &StridedView),
+    y: &StridedView,
+    x: &StridedView,
     of: ChannelRows,
     shifts: &[f32],
 ) -> Vec<[f32; 2]> {
@@ -159,7 +169,8 @@ pub(crate) fn paired_sums(
 /// Computes `out = (y - a) * b - (x - c) * d`, with one `[a, b, c, d]` per row.
 pub(crate) fn combined(
     tiles: &dyn Tiles,
-    (y, x): (&StridedView, &StridedView),
+    y: &StridedView,
+    x: &StridedView,
     of: ChannelRows,
     factors: &[[f32; 4]],
     out: &StridedView,

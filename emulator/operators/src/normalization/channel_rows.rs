@@ -1,7 +1,7 @@
 //! Rows of the norms over channels and channel groups.
 
 use crate::lane::Lane;
-use crate::normalization::channel_kernels::{ChannelRows, moments, norm, norm_grad};
+use crate::normalization::channel_kernels::{ChannelRows, RowStatistics, moments, norm, norm_grad};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -249,7 +249,8 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let dx = dx.map(by_channel);
         let (dy, x) = (by_channel(views.of(grad)), by_channel(views.of(x)));
         let weight = numbers(views, weight, of.all, 1.0);
-        norm_grad(tiles, (&dy, &x), of, (&statistics, !training), &weight, [dx.as_ref(), dweight, dbias]);
+        let statistics = RowStatistics { rows: &statistics, are_given: !training };
+        norm_grad(tiles, &dy, &x, of, statistics, &weight, [dx.as_ref(), dweight, dbias]);
         Ok(())
     })
 }
@@ -339,7 +340,8 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             return Ok(());
         }
         let weight = numbers(views, weight, of.all, 1.0);
-        norm_grad(tiles, (views.of(grad), views.of(x)), of, (&statistics, false), &weight, outputs);
+        let statistics = RowStatistics { rows: &statistics, are_given: false };
+        norm_grad(tiles, views.of(grad), views.of(x), of, statistics, &weight, outputs);
         Ok(())
     })
 }

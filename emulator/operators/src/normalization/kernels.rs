@@ -27,12 +27,19 @@ pub(crate) fn rms_norm(
     add_rms_norm(tiles, x, None, gamma, epsilon, y, rstd);
 }
 
-/// Computes [`rms_norm`] of `x`, or of `x + residual` rounded to the element type. The second view
-/// of `residual` receives the sum.
+/// A tensor that is added before the norm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Residual<'a> {
+    pub(crate) addend: &'a StridedView,
+    /// Receives the sum.
+    pub(crate) sum: &'a StridedView,
+}
+
+/// Computes [`rms_norm`] of `x`, or of `x + residual` rounded to the element type.
 pub(crate) fn add_rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
-    residual: Option<(&StridedView, &StridedView)>,
+    residual: Option<Residual<'_>>,
     gamma: &StridedView,
     epsilon: f32,
     y: &StridedView,
@@ -57,7 +64,7 @@ pub(crate) fn rms_norm_beside_one(
 fn normed(
     tiles: &dyn Tiles,
     x: &StridedView,
-    residual: Option<(&StridedView, &StridedView)>,
+    residual: Option<Residual<'_>>,
     gamma: &[f32],
     epsilon: f32,
     y: &StridedView,
@@ -66,7 +73,7 @@ fn normed(
     let row_len = gamma.len();
     let count = x.len().checked_div(row_len).unwrap_or(0);
     let (x, y, rstd) = (x.collapsed(), y.collapsed(), rstd.collapsed());
-    let residual = residual.map(|(other, sum)| (other.collapsed(), sum.collapsed()));
+    let residual = residual.map(|Residual { addend, sum }| (addend.collapsed(), sum.collapsed()));
     let buffers = || [vec![0f32; row_len], vec![0f32; if residual.is_some() { row_len } else { 0 }]];
     rows_with(tiles, count, row_len, buffers, |[buffer, addend], row| {
         let start = row * row_len;
@@ -93,7 +100,8 @@ pub(crate) fn rms_norm_grad(
     tiles: &dyn Tiles,
     dy: &StridedView,
     x: &StridedView,
-    (rstd, gamma): (&StridedView, &StridedView),
+    rstd: &StridedView,
+    gamma: &StridedView,
     dx: &StridedView,
     dgamma: &StridedView,
 ) {
@@ -122,9 +130,10 @@ pub(crate) fn rms_norm_grad(
 /// rstd`. `dweight` sums `dy * n` over the rows, and `dbias` sums `dy`.
 pub(crate) fn layer_norm_grad(
     tiles: &dyn Tiles,
-    (dy, x): (&StridedView, &StridedView),
+    dy: &StridedView,
+    x: &StridedView,
     row_len: usize,
-    (mean, rstd): (&StridedView, &StridedView),
+    [mean, rstd]: [&StridedView; 2],
     weight: Option<&StridedView>,
     [dx, dweight, dbias]: [Option<&StridedView>; 3],
 ) {
@@ -164,10 +173,10 @@ pub(crate) fn layer_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
     row_len: usize,
-    (weight, bias): (Option<&StridedView>, Option<&StridedView>),
+    [weight, bias]: [Option<&StridedView>; 2],
     epsilon: f32,
     y: &StridedView,
-    (mean_out, rstd_out): (Option<&StridedView>, Option<&StridedView>),
+    [mean_out, rstd_out]: [Option<&StridedView>; 2],
 ) {
     let count = x.len().checked_div(row_len).unwrap_or(0);
     let weight = weight.map_or_else(|| vec![1.0; row_len], line);
@@ -245,7 +254,10 @@ mod tests {
         add_rms_norm(
             &Serial,
             &view(&mut a, AclType::F16, &[1, 1]),
-            Some((&view(&mut b, AclType::F16, &[1, 1]), &view(&mut sum, AclType::F16, &[1, 1]))),
+            Some(Residual {
+                addend: &view(&mut b, AclType::F16, &[1, 1]),
+                sum: &view(&mut sum, AclType::F16, &[1, 1]),
+            }),
             &view(&mut gamma, AclType::F16, &[1]),
             0.0,
             &view(&mut y, AclType::F16, &[1, 1]),
@@ -263,10 +275,10 @@ mod tests {
             &Serial,
             &view(&mut x, AclType::F32, &[1, 4]),
             4,
-            (Some(&view(&mut w, AclType::F32, &[4])), Some(&view(&mut b, AclType::F32, &[4]))),
+            [Some(&view(&mut w, AclType::F32, &[4])), Some(&view(&mut b, AclType::F32, &[4]))],
             0.0,
             &view(&mut y, AclType::F32, &[1, 4]),
-            (Some(&view(&mut mean, AclType::F32, &[1])), Some(&view(&mut rstd, AclType::F32, &[1]))),
+            [Some(&view(&mut mean, AclType::F32, &[1])), Some(&view(&mut rstd, AclType::F32, &[1]))],
         );
         assert_eq!(mean[0], 2.5);
         let scale = 1.0 / 1.25f32.sqrt();

@@ -179,7 +179,7 @@ fn add_rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, other, gamma) = (x.slot, call.tensor(X2)?.slot, call.tensor(GAMMA)?.slot);
     let (y, rstd, sum) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot, call.tensor(X_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        let residual = Some((views.of(other), views.of(sum)));
+        let residual = Some(norm::Residual { addend: views.of(other), sum: views.of(sum) });
         norm::add_rms_norm(
             tiles,
             views.of(x),
@@ -230,7 +230,7 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, out, row_len) = (x.slot, call.tensor(OUT)?.slot, normed.iter().product());
     CallPlan::new(move |views, tiles| {
         let given = |slot: Option<crate::operator::ViewIndex>| slot.map(|slot| views.of(slot));
-        let (scale, statistics) = ((given(weight), given(bias)), (given(mean), given(rstd)));
+        let [scale, statistics] = [[weight, bias], [mean, rstd]].map(|slots| slots.map(given));
         norm::layer_norm(tiles, views.of(x), row_len, scale, epsilon, views.of(out), statistics);
         Ok(())
     })

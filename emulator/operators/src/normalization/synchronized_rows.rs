@@ -147,7 +147,7 @@ fn reduce(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [sum, squares] = [required(call, SUM, of.all, "")?, required(call, SQUARE_SUM, of.all, "")?];
     CallPlan::new(move |views, tiles| {
         let x = by_channel(views.of(x));
-        let found = paired_sums(tiles, (&x, &x), of, &vec![0.0; of.all]);
+        let found = paired_sums(tiles, &x, &x, of, &vec![0.0; of.all]);
         write(views.of(sum), &found, |pair| pair[0]);
         write(views.of(squares), &found, |pair| pair[1]);
         Ok(())
@@ -192,7 +192,7 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             merged(&(0..cards).map(card).collect::<Vec<_>>(), epsilon)
         };
         let found: Vec<[f64; 3]> = (0..of.all).map(of_channel).collect();
-        tell(views, &found, running, [mean, spread], (momentum, epsilon));
+        tell(views, &found, running, [mean, spread], momentum, epsilon);
         Ok(())
     })
 }
@@ -204,7 +204,8 @@ fn tell(
     found: &[[f64; 3]],
     running: [Option<ViewIndex>; 2],
     [mean, spread]: [ViewIndex; 2],
-    (momentum, epsilon): (f64, f64),
+    momentum: f64,
+    epsilon: f64,
 ) {
     for (slot, statistic) in running.into_iter().zip([0, 2]) {
         let Some(slot) = slot else { continue };
@@ -252,7 +253,7 @@ fn gather_sums(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             [mean, variance, variance * total / (total - 1.0)]
         };
         let found: Vec<[f64; 3]> = (0..channels).map(of_channel).collect();
-        tell(views, &found, [Some(own_mean), Some(own_variance)], [mean, spread], (momentum, epsilon));
+        tell(views, &found, [Some(own_mean), Some(own_variance)], [mean, spread], momentum, epsilon);
         Ok(())
     })
 }
@@ -300,8 +301,8 @@ fn reduce_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             return Ok(());
         }
         let [means, spreads] = [mean, spread].map(|slot| numbers(views, Some(slot), of.all, 0.0));
-        let operands = (&by_channel(views.of(grad)), &by_channel(views.of(x)));
-        let sums = paired_sums(tiles, operands, of, &means);
+        let (grad, x) = (by_channel(views.of(grad)), by_channel(views.of(x)));
+        let sums = paired_sums(tiles, &grad, &x, of, &means);
         let found: Vec<[f32; 4]> =
             sums.iter().zip(&spreads).map(|(&[sum, apart], rstd)| [sum, apart, apart * rstd, sum]).collect();
         for (i, slot) in written.into_iter().enumerate() {
@@ -344,8 +345,8 @@ fn elements_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             [sums[at] / total, scale, means[at], spreads[at] * spreads[at] * (aparts[at] / total) * scale]
         };
         let factors: Vec<[f32; 4]> = (0..of.all).map(factors).collect();
-        let operands = (&by_channel(views.of(grad)), &by_channel(views.of(x)));
-        combined(tiles, operands, of, &factors, &by_channel(views.of(out)));
+        let [grad, x, out] = [grad, x, out].map(|slot| by_channel(views.of(slot)));
+        combined(tiles, &grad, &x, of, &factors, &out);
         Ok(())
     })
 }

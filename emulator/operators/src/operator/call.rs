@@ -6,7 +6,7 @@
 
 use super::argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 use super::names::Name;
-use super::row::{Layout, Nullability, ParameterKind};
+use super::row::{Layout, Nullability, ParameterKind, RankLimits};
 use super::{CallPlan, INVALID, NULL_POINTER, Refusal, Signature, ViewIndex};
 use crate::dtype::{AclType, list_names};
 use crate::fractal::{FRACTAL_NZ, Fractal};
@@ -141,7 +141,7 @@ fn tensor(
     desc: &TensorDesc,
     role: TensorRole,
     dtypes: &[AclType],
-    (low, high): (usize, usize),
+    ranks: RankLimits,
     layout: Layout,
     slot: ViewIndex,
 ) -> Result<CheckedTensor, String> {
@@ -158,8 +158,9 @@ fn tensor(
         ));
     }
     let rank = desc.dims.len();
-    if rank < low || rank > high {
-        return Err(format!("expected {low} to {high} dims, found {rank}: {:?}", desc.dims));
+    let RankLimits { least, most } = ranks;
+    if rank < least || rank > most {
+        return Err(format!("expected {least} to {most} dims, found {rank}: {:?}", desc.dims));
     }
     let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;

@@ -121,16 +121,16 @@ pub fn markdown() -> String {
                     "{role} tensor{}, {}, rank {}–{}{}",
                     if need == Nullability::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
-                    ranks.0,
-                    ranks.1,
+                    ranks.least,
+                    ranks.most,
                     layout.words()
                 ),
                 ParameterKind::Tensors { role, need, dtypes, ranks, layout } => format!(
                     "list of {role} tensors{}, {}, rank {}–{}{}",
                     if need == Nullability::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
-                    ranks.0,
-                    ranks.1,
+                    ranks.least,
+                    ranks.most,
                     layout.words()
                 ),
                 ParameterKind::Unmodelled => "NULL".to_owned(),

@@ -88,14 +88,20 @@ pub(crate) struct Parameter {
     pub(crate) kind: ParameterKind,
 }
 
+/// Inclusive limits of the number of dims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RankLimits {
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ParameterKind {
     Tensor {
         role: TensorRole,
         need: Nullability,
         dtypes: &'static [AclType],
-        /// Minimum and maximum rank.
-        ranks: (usize, usize),
+        ranks: RankLimits,
         layout: Layout,
     },
     Tensors {
@@ -103,8 +109,7 @@ pub(crate) enum ParameterKind {
         /// NULL may be an empty list.
         need: Nullability,
         dtypes: &'static [AclType],
-        /// Minimum and maximum rank.
-        ranks: (usize, usize),
+        ranks: RankLimits,
         layout: Layout,
     },
     /// An unsupported feature: only NULL and empty lists are accepted.
@@ -152,7 +157,8 @@ const fn tensor(
     low: usize,
     high: usize,
 ) -> Parameter {
-    let (need, layout, ranks) = (Nullability::Required, Layout::Strided, (low, high));
+    let (need, layout, ranks) =
+        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high });
     Parameter { name: name.text(), kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
@@ -163,7 +169,8 @@ const fn tensors(
     low: usize,
     high: usize,
 ) -> Parameter {
-    let (need, layout, ranks) = (Nullability::Required, Layout::Strided, (low, high));
+    let (need, layout, ranks) =
+        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high });
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 

@@ -269,9 +269,9 @@ fn sliding(
     stride: Name<[i64]>,
     padding: Name<[i64]>,
 ) -> Result<PoolWindows, Refusal> {
-    let kernel = per_dim(call, KERNEL_SIZE, (dims, 1), 1, None)?;
-    let strides = per_dim(call, stride, (dims, 1), 1, Some(kernel))?;
-    let (paddings, round_up) = (per_dim(call, padding, (dims, 0), 0, None)?, call.flag(CEIL_MODE)?);
+    let kernel = per_dim(call, KERNEL_SIZE, dims, 1, 1, None)?;
+    let strides = per_dim(call, stride, dims, 1, 1, Some(kernel))?;
+    let (paddings, round_up) = (per_dim(call, padding, dims, 0, 0, None)?, call.flag(CEIL_MODE)?);
     let mut pool = PoolWindows::of(&call.tensor(SELF)?.dims, dims);
     for dim in 3 - dims..3 {
         let (extent, window, stride, padding) = (pool.extents[dim], kernel[dim], strides[dim], paddings[dim]);
@@ -294,7 +294,7 @@ fn sliding_greatest(
     dims: usize,
     out: Name<CheckedTensor>,
 ) -> Result<PoolWindows, Refusal> {
-    if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
+    if per_dim(call, DILATION, dims, 1, 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
     }
     call.expect_channels_second(&[SELF, out])?;
@@ -379,7 +379,7 @@ fn places_layout(
         IndexLayout::Plain => INDICES,
         IndexLayout::At(name) => name,
         IndexLayout::Packed => {
-            let kernel: usize = per_dim(call, KERNEL_SIZE, (2, 1), 1, None)?.iter().product();
+            let kernel: usize = per_dim(call, KERNEL_SIZE, 2, 1, 1, None)?.iter().product();
             let row = (pool.counts.iter().product::<usize>().div_ceil(16) + 1) * 32;
             let x = call.tensor(SELF)?;
             let outer = &x.dims[..x.rank() - 2];
@@ -459,8 +459,8 @@ fn packed_places(indices: &StridedView, count: usize) -> Vec<i64> {
 }
 
 fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let kernel = per_dim(call, KERNEL_SHAPE, (2, 1), 1, None)?;
-    let strides = per_dim(call, STRIDES, (2, 1), 1, Some([1; 3]))?;
+    let kernel = per_dim(call, KERNEL_SHAPE, 2, 1, 1, None)?;
+    let strides = per_dim(call, STRIDES, 2, 1, 1, Some([1; 3]))?;
     let (auto, round_up) = (call.int(AUTO_PAD)?, call.int(CEIL_MODE_INT)? != 0);
     if auto != 0 {
         return Err(call.refuse(AUTO_PAD, format!("expected 0, found {auto}")));

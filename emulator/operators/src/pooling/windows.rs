@@ -120,7 +120,8 @@ pub(crate) enum Divisor {
 pub(crate) fn per_dim(
     call: &OperatorCall,
     name: Name<[i64]>,
-    (dims, alone): (usize, usize),
+    dims: usize,
+    alone: usize,
     least: i64,
     otherwise: Option<[usize; 3]>,
 ) -> Result<[usize; 3], Refusal> {

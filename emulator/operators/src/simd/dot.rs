@@ -70,7 +70,7 @@ pub(crate) enum Vectors<'a> {
 
 /// Arguments: first row, row stride in bytes, row count and length, vectors, sums grouped by
 /// vector.
-type DotKernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
+type DotKernel<T> = unsafe fn(*const u8, isize, usize, usize, &[T], &mut [f32]);
 
 /// Ahead of the rows in use: one piece of each row, then the next pieces, then the rows that
 /// follow. The target is the second-level cache, because the first would evict data before use.
@@ -156,7 +156,7 @@ fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
     );
     // SAFETY: the instruction set is in use; `Rows` guarantees `len` elements per row; the vector
     // lengths were checked.
-    unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
+    unsafe { kernel(rows.row(0), rows.stride(), rows.count(), len, vectors, sums) };
 }
 
 macro_rules! by_count {
@@ -242,7 +242,8 @@ macro_rules! kernel {
         pub(super) unsafe fn $name<const VECTORS: usize>(
             start: *const u8,
             row_stride: isize,
-            (count, len): (usize, usize),
+            count: usize,
+            len: usize,
             vectors: &[$t],
             sums: &mut [f32],
         ) {

@@ -142,7 +142,7 @@ impl Machine {
             JoinedExchange::AllGather(..) => (None, Some(kernel)),
             _ => (Some(kernel), behind),
         };
-        self.enqueue_joined(function, (member, stream), call, (before, behind)).map_err(of_aclnn)
+        self.enqueue_joined(function, member, stream, call, before, behind).map_err(of_aclnn)
     }
 }
 

@@ -324,7 +324,7 @@ impl Matching {
                     .and_then(|request| request.without_places().into_call(nowhere));
                 match asked {
                     Ok(call) if own.call.agrees(own.rank, &call, other) => None,
-                    Ok(call) => Some(self.disagreement((other, &call), (own.rank, &own.call))),
+                    Ok(call) => Some(self.disagreement(other, &call, own.rank, &own.call)),
                     Err(failure) => Some(failure),
                 }
             },
@@ -341,6 +341,6 @@ impl Matching {
             .enumerate()
             .flat_map(|(index, one)| others(index).iter().map(move |other| (one, other)));
         let mut disagreeing = pairs.filter(|((rank, call), (other, its))| !call.agrees(*rank, its, *other));
-        disagreeing.next().map(|(one, other)| self.disagreement(*other, *one))
+        disagreeing.next().map(|((rank, call), (other, its))| self.disagreement(*other, its, *rank, call))
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphStep, Outside, Phase, captured};
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
+use crate::hccl::communicator::Member;
 use crate::machine::Machine;
 use crate::runtime::event::{EventKind, SYNC};
 use crate::runtime::graph::CaptureStatus;
@@ -147,12 +148,12 @@ impl State {
     pub(crate) fn capture_collective(
         &mut self,
         stream: u64,
-        (group, rank): (u64, u32),
+        member: Member,
         calls: Vec<CollectiveCall>,
         queued: Queued,
     ) -> Result<(), Failure> {
         let Queued { site, accesses, tag, .. } = queued;
-        let step = GraphStep::Collective { group, rank, calls };
+        let step = GraphStep::Collective { group: member.communicator, rank: member.rank, calls };
         self.push_node(stream, step, |lane, step| CapturedNode { lane, step, site, accesses, tag })
     }
 

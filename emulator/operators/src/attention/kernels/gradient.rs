@@ -216,20 +216,16 @@ impl GradientHead<'_> {
         // Whole blocks are transposed; rows past `count` are never read.
         let weights = sized(&mut scratch.weights, ROWS * stride);
         weights[..count * stride].fill(0.0);
-        add_product(
-            isa,
-            (query, columns),
-            &scratch.key[..along],
-            (count, depth),
-            &mut weights[..count * stride],
-        );
+        add_product(isa, query, columns, &scratch.key[..along], count, depth, &mut weights[..count * stride]);
         let grads = sized(&mut scratch.score_grads, ROWS * stride);
         grads[..count * stride].fill(0.0);
         add_product(
             isa,
-            (out_grad, columns),
+            out_grad,
+            columns,
             &scratch.value[..along],
-            (count, depth),
+            count,
+            depth,
             &mut grads[..count * stride],
         );
         let lines = weights.chunks_exact_mut(stride).zip(grads.chunks_exact_mut(stride)).take(count);
@@ -238,7 +234,7 @@ impl GradientHead<'_> {
             self.weigh(row, block, weights, grads, math::dot(out, out_grad));
         }
         let key_across = &scratch.key_across[..columns * line_stride::<f32>(len)];
-        add_product(isa, (grads, stride), key_across, (count, len), sums);
+        add_product(isa, grads, stride, key_across, count, len, sums);
         for (scores, others, sums) in
             [(weights, out_grad, &mut scratch.value_sums), (grads, query, &mut scratch.key_sums)]
         {
@@ -260,7 +256,7 @@ impl GradientHead<'_> {
                     word.copy_from_slice(&line[slab * WIDTH..(slab + 1) * WIDTH]);
                 }
             }
-            add_product(isa, (across, ROWS), slabs, (len, count), &mut sums[..len * columns]);
+            add_product(isa, across, ROWS, slabs, len, count, &mut sums[..len * columns]);
         }
     }
 

@@ -268,8 +268,11 @@ impl Stored {
     /// Computes rows `first..first + count` of each head over the keys below `key_len`.
     fn attend(
         &mut self,
-        (tiles, isa): (&dyn Tiles, Isa),
-        (first, count, key_len): (usize, usize, usize),
+        tiles: &dyn Tiles,
+        isa: Isa,
+        first: usize,
+        count: usize,
+        key_len: usize,
         change: &dyn Fn(&mut AttentionBatch),
     ) -> Rows {
         let [heads, kv_heads] = self.heads;
@@ -337,15 +340,15 @@ fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
         for isa in sets() {
             let what = format!("{isa} {dtype} {depth}");
             let mut stored = Stored::new(dtype, depth, [6, 2], ROWS, keys);
-            let all = stored.attend((&Serial, isa), (0, ROWS, keys), &causal);
-            assert_same(&stored.attend((&Threads(3), isa), (0, ROWS, keys), &causal), &all, 0, &what);
+            let all = stored.attend(&Serial, isa, 0, ROWS, keys, &causal);
+            assert_same(&stored.attend(&Threads(3), isa, 0, ROWS, keys, &causal), &all, 0, &what);
             for count in (1..=22).chain([43, 64, 96]) {
                 let first = ROWS - count;
-                let some = stored.attend((&Serial, isa), (first, count, keys), &causal);
+                let some = stored.attend(&Serial, isa, first, count, keys, &causal);
                 assert_same(&some, &all, first, &format!("{what}, the last {count}"));
             }
             for row in [0, 1, 63, 64, 130, 211, 256] {
-                let alone = stored.attend((&Threads(2), isa), (row, 1, keys - ROWS + 1 + row), &|_| ());
+                let alone = stored.attend(&Threads(2), isa, row, 1, keys - ROWS + 1 + row, &|_| ());
                 assert_same(&alone, &all, row, &format!("{what}, alone"));
             }
         }
@@ -363,9 +366,9 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
             causal(batch);
             batch.before = WINDOW as i64 - batch.after;
         };
-        let all = stored.attend((&Serial, isa), (0, ROWS, KEYS), &window);
+        let all = stored.attend(&Serial, isa, 0, ROWS, KEYS, &window);
         for count in [1, 2, 5, 8, 9, 33] {
-            let some = stored.attend((&Serial, isa), (ROWS - count, count, KEYS), &window);
+            let some = stored.attend(&Serial, isa, ROWS - count, count, KEYS, &window);
             assert_same(&some, &all, ROWS - count, &format!("{isa}, the last {count}"));
         }
         let sees = |i: usize, j: usize| (i + KEYS - ROWS).saturating_sub(WINDOW) <= j && j <= i + KEYS - ROWS;
@@ -373,7 +376,7 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
         let mask = view(&mut mask, AclType::Bool, &[ROWS, KEYS]);
         for (first, count) in [(0, ROWS), (7, 1), (40, 9), (100, 3)] {
             let masked = |batch: &mut AttentionBatch| batch.mask = Some(mask.slice(0, first, count, 1));
-            let some = stored.attend((&Serial, isa), (first, count, KEYS), &masked);
+            let some = stored.attend(&Serial, isa, first, count, KEYS, &masked);
             assert_same(&some, &all, first, &format!("{isa}, by a mask, {first} + {count}"));
         }
         // Three rows of the padded query are valid.
@@ -381,7 +384,7 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
             batch.mask = Some(mask.slice(0, 20, 60, 1));
             batch.query_len = 3;
         };
-        let some = stored.attend((&Serial, isa), (20, 60, KEYS), &padded);
+        let some = stored.attend(&Serial, isa, 20, 60, KEYS, &padded);
         let first = some.into_iter().map(|rows| rows[..3].to_vec()).collect();
         assert_same(&first, &all, 20, &format!("{isa}, padded"));
     }
@@ -393,7 +396,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
     const KEYS: usize = 300;
     for isa in sets() {
         let mut stored = Stored::new(AclType::F16, 64, [3, 1], ROWS, KEYS);
-        let expected = stored.attend((&Serial, isa), (0, ROWS, KEYS), &causal);
+        let expected = stored.attend(&Serial, isa, 0, ROWS, KEYS, &causal);
         let bad = KEYS - 5;
         for bytes in [&mut stored.key, &mut stored.value] {
             let part = view_of(bytes, AclType::F16, &[KEYS, 64]).slice(0, bad, 5, 1);
@@ -402,7 +405,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
         for count in [1, 2, 9, ROWS - 5] {
             let first = ROWS - 5 - count;
             // One more row, which sees one of the bad keys.
-            let some = stored.attend((&Serial, isa), (first, count + 1, KEYS - 4), &causal);
+            let some = stored.attend(&Serial, isa, first, count + 1, KEYS - 4, &causal);
             let seeing =
                 some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));
             let rest = some.into_iter().map(|rows| rows[..count].to_vec()).collect();

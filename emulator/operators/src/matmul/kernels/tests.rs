@@ -13,7 +13,7 @@ fn pattern(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + seed * 13) % 5) as f32 - 2.0).collect()
 }
 
-fn naive(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
+fn naive(a: &[f32], b: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
     let mut out = vec![0f32; m * n];
     for i in 0..m {
         for j in 0..n {
@@ -61,7 +61,7 @@ fn check([m, n, k]: [usize; 3], dtype: AclType, columns: [bool; 3], gap: usize) 
     let (left, right) = (pattern(m * k, 1), pattern(k * n, 2));
     let mut a = Stored::new(dtype, &left, [m, k], columns[0], gap);
     let mut b = Stored::new(dtype, &right, [k, n], columns[1], gap);
-    let mut expected = Stored::new(dtype, &naive(&left, &right, (m, n, k)), [m, n], false, 0);
+    let mut expected = Stored::new(dtype, &naive(&left, &right, [m, n, k]), [m, n], false, 0);
     for isa in sets() {
         let mut out = Stored::new(dtype, &vec![f32::NAN; m * n], [m, n], columns[2], gap);
         let (a, b, view) = (a.view(), b.view(), out.view());
@@ -162,7 +162,7 @@ fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
     let c = StridedView::new(span_of(&mut c), AclType::F32, &[m, n], &[0, 0], 0).unwrap();
     let view = StridedView::new(span_of(&mut out), AclType::F32, &[m, n], &[n as isize, 1], 0).unwrap();
-    let sum = Some(AddedMatrix { c: &c, beta: 2.0, alpha: 1.0 });
+    let sum = Some(AddedMatrix { c: &c, scales: SumScales { beta: 2.0, alpha: 1.0 } });
     product(tiles, isa, &ProductJob { a, b, precision, sum, out: &view });
     out.into_iter().map(f32::to_bits).collect()
 }
@@ -277,7 +277,7 @@ fn operands_of_two_types_meet_in_f32() {
     let mut b = Stored::new(AclType::F32, &right, [40, 5], true, 0);
     let mut out = Stored::new(AclType::F32, &[0.0; 15], [3, 5], false, 0);
     matmul(&Serial, &a.view(), &b.view(), Precision::Keep, &out.view());
-    assert_eq!(out.values(), naive(&left, &right, (3, 5, 40)));
+    assert_eq!(out.values(), naive(&left, &right, [3, 5, 40]));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn batches_broadcast_and_outputs_may_be_strided() {
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
     matmul(&Serial, &va, &vb, Precision::Keep, &vc);
     for batch in 0..2 {
-        let expected = naive(&a[batch * 12..batch * 12 + 12], &b, (3, 5, 4));
+        let expected = naive(&a[batch * 12..batch * 12 + 12], &b, [3, 5, 4]);
         for i in 0..3 {
             for j in 0..5 {
                 assert_eq!(c[batch * 15 + j * 3 + i], expected[i * 5 + j]);
@@ -339,10 +339,10 @@ fn addmm_scales_both_terms_and_ignores_c_when_beta_is_zero() {
     let va = StridedView::new(span_of(&mut a), AclType::F32, &[1, 2], &[2, 1], 0).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[2, 2], &[2, 1], 0).unwrap();
     let vo = StridedView::new(span_of(&mut out), AclType::F32, &[1, 2], &[2, 1], 0).unwrap();
-    addmm(&Serial, &vc, &va, &vb, (0.0, 2.0), Precision::Keep, &vo);
+    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.0, alpha: 2.0 }, Precision::Keep, &vo);
     assert_eq!(out, [26.0, 32.0]);
     let mut finite = [10f32, 20.0];
     let vc = StridedView::new(span_of(&mut finite), AclType::F32, &[2], &[1], 0).unwrap();
-    addmm(&Serial, &vc, &va, &vb, (0.5, 1.0), Precision::Keep, &vo);
+    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.5, alpha: 1.0 }, Precision::Keep, &vo);
     assert_eq!(out, [18.0, 26.0]);
 }

@@ -55,13 +55,7 @@ impl Case {
         }
     }
 
-    fn place(
-        &self,
-        order: &str,
-        heads: usize,
-        len: usize,
-        (b, n, s, d): (usize, usize, usize, usize),
-    ) -> usize {
+    fn place(&self, order: &str, heads: usize, len: usize, [b, n, s, d]: [usize; 4]) -> usize {
         match order {
             "BNSD" => ((b * heads + n) * len + s) * self.depth + d,
             _ => ((b * len + s) * heads + n) * self.depth + d,
@@ -69,18 +63,18 @@ impl Case {
     }
 
     fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
-        let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
+        let (input, output) = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
         let values = |n: usize, seed| {
             varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>()
         };
         let q = values(self.batch * self.heads * self.rows * self.depth, 1);
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
-        let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, orders, [&q, &k, &v])?;
-        let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, orders, [&q, &k, &v])?;
+        let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, input, output, [&q, &k, &v])?;
+        let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, input, output, [&q, &k, &v])?;
         assert_eq!(out.values(), third.values());
 
-        let (wanted, logs) = self.defined(orders, [&q, &k, &v], sees);
+        let (wanted, logs) = self.defined(input, output, [&q, &k, &v], sees);
         if self.sums {
             close(&sums.values(), &logs, 1e-4, "log-sum-exp");
         }
@@ -91,7 +85,8 @@ impl Case {
         &'a self,
         name: &str,
         more: usize,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         [q, k, v]: [&[f64]; 3],
     ) -> Result<(Data, Data), String> {
         let mut query = Data::new(self.dtype, &self.dims(input, self.batch, self.heads, self.rows), q);
@@ -142,7 +137,8 @@ impl Case {
 
     fn defined(
         &self,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         [q, k, v]: [&[f64]; 3],
         sees: impl Fn(usize, usize, usize) -> bool,
     ) -> (Vec<f64>, Vec<f64>) {
@@ -152,8 +148,8 @@ impl Case {
             for n in 0..self.heads {
                 let head = n / (self.heads / self.kv_heads);
                 for i in 0..self.rows {
-                    let at = |s, d| self.place(input, self.kv_heads, self.keys, (b, head, s, d));
-                    let row = |d| q[self.place(input, self.heads, self.rows, (b, n, i, d))];
+                    let at = |s, d| self.place(input, self.kv_heads, self.keys, [b, head, s, d]);
+                    let row = |d| q[self.place(input, self.heads, self.rows, [b, n, i, d])];
                     let weights: Vec<f64> = (0..self.keys)
                         .map(|j| {
                             let dot: f64 = (0..self.depth).map(|d| row(d) * k[at(j, d)]).sum();
@@ -164,7 +160,7 @@ impl Case {
                     logs.push(if sum > 0.0 { sum.ln() } else { f64::INFINITY });
                     for d in 0..self.depth {
                         let total: f64 = (0..self.keys).map(|j| weights[j] * v[at(j, d)]).sum();
-                        let place = self.place(output, self.heads, self.rows, (b, n, i, d));
+                        let place = self.place(output, self.heads, self.rows, [b, n, i, d]);
                         wanted[place] = if sum > 0.0 { total / sum } else { 0.0 };
                     }
                 }

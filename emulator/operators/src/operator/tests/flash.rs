@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    fn place(&self, heads: usize, len: usize, (b, n, s, d): (usize, usize, usize, usize)) -> usize {
+    fn place(&self, heads: usize, len: usize, [b, n, s, d]: [usize; 4]) -> usize {
         match self.layout {
             "BNSD" => ((b * heads + n) * len + s) * self.depth + d,
             _ => ((b * len + s) * heads + n) * self.depth + d,
@@ -84,8 +84,8 @@ impl Case {
             for n in 0..self.heads {
                 let head = n / (self.heads / self.kv_heads);
                 for i in 0..self.rows {
-                    let row = |d: usize| self.place(self.heads, self.rows, (b, n, i, d));
-                    let at = |j: usize, d: usize| self.place(self.kv_heads, self.keys, (b, head, j, d));
+                    let row = |d: usize| self.place(self.heads, self.rows, [b, n, i, d]);
+                    let at = |j: usize, d: usize| self.place(self.kv_heads, self.keys, [b, head, j, d]);
                     let depth = 0..self.depth;
                     let seen: Vec<usize> = (0..self.keys).filter(|&j| sees(b, i, j)).collect();
                     let score = |&j: &usize| {

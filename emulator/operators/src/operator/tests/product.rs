@@ -200,7 +200,7 @@ fn products_refuse_what_the_cube_refuses() {
 /// Sums products of `[K, M]` and `[K, N]`; returns result and reference.
 fn grouped(
     dtype: AclType,
-    (depth, m, n): (usize, usize, usize),
+    [depth, m, n]: [usize; 3],
     ends: &[i64],
     dims: &[usize],
     strided: bool,
@@ -239,13 +239,13 @@ fn sums_of_products_of_groups() {
     for dtype in [AclType::F16, AclType::BF16] {
         for strided in [false, true] {
             for (sizes, ends) in [
-                ((7, 3, 5), &[7][..]),
-                ((150, 33, 70), &[150]),
-                ((20, 4, 3), &[5, 5, 20]),
-                ((300, 17, 9), &[0, 130, 250]),
-                ((3, 1, 1), &[3]),
+                ([7, 3, 5], &[7][..]),
+                ([150, 33, 70], &[150]),
+                ([20, 4, 3], &[5, 5, 20]),
+                ([300, 17, 9], &[0, 130, 250]),
+                ([3, 1, 1], &[3]),
             ] {
-                let (_, m, n) = sizes;
+                let [_, m, n] = sizes;
                 for dims in [&[ends.len() * m, n][..], &[ends.len(), m, n]] {
                     let [found, wanted] = grouped(dtype, sizes, ends, dims, strided).unwrap();
                     close(&found, &wanted, 1e-5, &format!("{dtype} {sizes:?} {ends:?}"));
@@ -261,7 +261,7 @@ fn sums_of_products_of_groups_are_refused_by_name() {
         let message = result.expect_err("must be refused");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     };
-    let call = |dtype, ends: &[i64], dims: &[usize]| grouped(dtype, (6, 2, 3), ends, dims, false);
+    let call = |dtype, ends: &[i64], dims: &[usize]| grouped(dtype, [6, 2, 3], ends, dims, false);
     says(call(AclType::F16, &[4, 2], &[4, 3]), "groupList: group 1 ends at 2, expected 4 to 6");
     says(call(AclType::F16, &[4, 7], &[4, 3]), "groupList: group 1 ends at 7, expected 4 to 6");
     says(call(AclType::F16, &[4, 6], &[2, 3]), "yRef: expected [4, 3] or [2, 2, 3], found [2, 3]");

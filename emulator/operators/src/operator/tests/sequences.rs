@@ -8,6 +8,14 @@ use crate::dtype::AclType;
 
 const SCALE: f64 = 0.3;
 
+#[derive(Clone, Copy, Debug)]
+struct BlockCache {
+    /// Keys per block.
+    block: usize,
+    /// Heads precede keys.
+    heads_first: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Case {
     dtype: AclType,
@@ -16,8 +24,7 @@ struct Case {
     depths: [usize; 2],
     /// Rows and keys per sequence.
     sequences: Vec<(usize, usize)>,
-    /// Keys per cache block; whether heads precede keys.
-    cache: Option<(usize, bool)>,
+    cache: Option<BlockCache>,
     sparse_mode: i64,
     before: i64,
     after: i64,
@@ -71,7 +78,7 @@ impl Case {
         self.layout.starts_with("TND") || self.layout.starts_with("NTD")
     }
 
-    fn sees(&self, (rows, keys): (usize, usize), i: usize, j: usize) -> bool {
+    fn sees(&self, rows: usize, keys: usize, i: usize, j: usize) -> bool {
         let place = i as i64 + keys as i64 - rows as i64;
         match self.sparse_mode {
             0 => true,
@@ -100,7 +107,7 @@ impl Case {
                     SCALE * row.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
                 };
                 let weights: Vec<f64> = (0..keys)
-                    .map(|j| if self.sees((rows, keys), i, j) { score(j).exp() } else { 0.0 })
+                    .map(|j| if self.sees(rows, keys, i, j) { score(j).exp() } else { 0.0 })
                     .collect();
                 let sum: f64 = weights.iter().sum();
                 sums.push(if sum > 0.0 { sum.ln() } else { f64::INFINITY });
@@ -144,7 +151,8 @@ impl Case {
     }
 
     /// Returns a cache of all sequences and its block table; unused elements are NaN.
-    fn cached(&self, parts: &[Vec<f64>], (block, heads_first): (usize, bool), depth: usize) -> (Data, Data) {
+    fn cached(&self, parts: &[Vec<f64>], cache: BlockCache, depth: usize) -> (Data, Data) {
+        let BlockCache { block, heads_first } = cache;
         let (heads, lens) = (self.heads[1], self.sequences.iter().map(|of| of.1).collect::<Vec<_>>());
         let columns = lens.iter().map(|len| len.div_ceil(block)).max().unwrap_or(0).max(1) + 1;
         let blocks = lens.iter().map(|len| len.div_ceil(block)).sum::<usize>() + 3;
@@ -244,7 +252,7 @@ impl Case {
         arguments.extend((0..8).map(|_| Arg::Null));
         arguments.push(Arg::NoInts);
         arguments.extend((0..if name.ends_with("V3") { 3 } else { 0 }).map(|_| Arg::Null));
-        let block_size = self.block_size.unwrap_or(self.cache.map_or(0, |(block, _)| block as i64));
+        let block_size = self.block_size.unwrap_or(self.cache.map_or(0, |cache| cache.block as i64));
         arguments.extend([Arg::I(heads as i64), Arg::F(SCALE), Arg::I(self.before), Arg::I(self.after)]);
         arguments.extend([
             Arg::Text(self.layout),
@@ -316,9 +324,11 @@ fn caches_of_blocks_in_every_layout() {
         ("BNSD", vec![(3, 300), (3, 5)]),
         ("BNSD_BSND", vec![(3, 30), (2, 5)]),
     ] {
-        for cache in [(16, false), (128, false), (128, true), (48, true), (512, false), (1024, true)] {
+        for (block, heads_first) in
+            [(16, false), (128, false), (128, true), (48, true), (512, false), (1024, true)]
+        {
             let mut case = Case::new(AclType::BF16, layout, &sequences);
-            (case.cache, case.sums) = (Some(cache), true);
+            (case.cache, case.sums) = (Some(BlockCache { block, heads_first }), true);
             case.agrees();
             case.strided = true;
             case.agrees();
@@ -346,7 +356,8 @@ fn calls_that_seeds_give() {
         }
         case.heads = [[1, 1], [2, 2], [4, 2], [6, 1], [5, 1], [4, 4]][draw.below(6)];
         case.depths = [[16, 16], [32, 32], [48, 48], [80, 80], [192, 128], [16, 16]][draw.below(6)];
-        case.cache = [None, Some((16 * (1 + draw.below(64)), draw.below(2) == 0))][draw.below(2)];
+        let cache = BlockCache { block: 16 * (1 + draw.below(64)), heads_first: draw.below(2) == 0 };
+        case.cache = [None, Some(cache)][draw.below(2)];
         (case.sparse_mode, case.before, case.after) =
             [(0, 0, 0), (3, 0, 0), (4, draw.below(200) as i64, draw.below(3) as i64)][draw.below(3)];
         (case.seed, case.sums, case.strided) = (seed, draw.below(2) == 0, draw.below(4) == 0);
@@ -360,7 +371,7 @@ const FUSED: &str = "aclnnFusedInferAttentionScoreV3";
 #[test]
 fn a_step_over_a_cache_costs_what_its_lengths_say() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 600), (1, 600), (1, 600)]);
-    case.cache = Some((128, false));
+    case.cache = Some(BlockCache { block: 128, heads_first: false });
     let mut durations = Vec::new();
     for lengths in [[1, 16, 3], [130, 16, 30], [600, 600, 600]] {
         case.ends = Some([vec![1, 2, 3], lengths.to_vec()]);
@@ -401,7 +412,8 @@ fn a_cache_gives_the_bits_of_keys_beside_each_other() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 700), (9, 600), (1, 3)]);
     (case.sparse_mode, case.depths) = (3, [64, 64]);
     let [beside, ..] = case.run("aclnnFusedInferAttentionScoreV3").unwrap();
-    for cache in [(256, false), (512, true), (768, false), (1024, true)] {
+    for (block, heads_first) in [(256, false), (512, true), (768, false), (1024, true)] {
+        let cache = BlockCache { block, heads_first };
         case.cache = Some(cache);
         let [cached, ..] = case.run("aclnnFusedInferAttentionScoreV3").unwrap();
         assert_eq!(cached.values(), beside.values(), "{cache:?}");
@@ -446,7 +458,7 @@ fn what_sequences_and_caches_may_not_be() {
     let cached = |change: &dyn Fn(&mut Case), part: &str| {
         with(
             &|case| {
-                case.cache = Some((16, false));
+                case.cache = Some(BlockCache { block: 16, heads_first: false });
                 change(case);
             },
             part,
@@ -457,7 +469,7 @@ fn what_sequences_and_caches_may_not_be() {
         "blockSize: expected a multiple of 16 up to 1024 with a block table, found 0",
     );
     cached(&|case| case.block_size = Some(24), "found 24");
-    cached(&|case| case.cache = Some((1040, false)), "found 1040");
+    cached(&|case| case.cache = Some(BlockCache { block: 1040, heads_first: false }), "found 1040");
     cached(&|case| case.block_size = Some(32), "key: expected blocks of 32 keys as blockSize says, found 16");
     cached(&|case| case.ends = ends(&[2, 3], &[3, 33]), "expected 0 to 32 for batch 1, found 33");
     cached(&|case| case.ends = ends(&[2, 3], &[]), "a cache of blocks needs the lengths of keys");
