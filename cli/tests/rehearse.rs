@@ -231,7 +231,7 @@ fn the_page_refers_to_nothing_outside() {
 #[test]
 fn a_layer_of_a_grid_takes_what_the_planner_says() {
     let Setting { name, model, site, .. } = setting(4);
-    let job = Job::new(&model, (512, 2), 4, (site.profile.clone(), site.topology.clone()));
+    let job = Job::new(&model, 512, 2, 4, site.profile.clone(), site.topology.clone());
     let split = setting::JobSplit {
         tp: 4,
         sequence_parallel: true,

@@ -266,7 +266,7 @@ impl<'a> Simulator<'a> {
             let mut moved = false;
             for (rank, walk) in walks.iter_mut().enumerate() {
                 while walk.next < self.steps[rank].len()
-                    && self.step(rank, walk, launching, (&mut meetings, &mut busy), &mut costs)
+                    && self.step(rank, walk, launching, &mut meetings, &mut busy, &mut costs)
                 {
                     moved = true;
                 }
@@ -331,7 +331,8 @@ impl<'a> Simulator<'a> {
         rank: usize,
         walk: &mut Walk,
         launching: Launching,
-        (meetings, busy): (&mut [Vec<GroupMeeting>], &mut [Busy]),
+        meetings: &mut [Vec<GroupMeeting>],
+        busy: &mut [Busy],
         costs: &mut ExchangeCosts,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
@@ -379,8 +380,8 @@ impl<'a> Simulator<'a> {
                     if meeting.arrived == ranks.len() {
                         let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
                         let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), at));
-                        let duration_us = *cost
-                            .or_insert_with(|| self.exchange_us((exchange, bytes, product_us), ranks, at));
+                        let duration_us =
+                            *cost.or_insert_with(|| self.exchange_us(exchange, bytes, product_us, ranks, at));
                         let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
                         meeting.end = Some(span);
                     }
@@ -423,7 +424,9 @@ impl<'a> Simulator<'a> {
 
     fn exchange_us(
         &self,
-        (exchange, bytes, product_us): (Exchange, f64, f64),
+        exchange: Exchange,
+        bytes: f64,
+        product_us: f64,
         ranks: &[usize],
         party: usize,
     ) -> f64 {

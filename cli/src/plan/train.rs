@@ -244,8 +244,8 @@ pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Optio
 }
 
 fn job(request: &PlanRequest<'_>, cards: usize) -> Job {
-    let site = (request.profile.clone(), request.topology.clone());
-    Job::new(request.config, (request.sequence, request.global_batch), cards, site)
+    let (profile, topology) = (request.profile.clone(), request.topology.clone());
+    Job::new(request.config, request.sequence, request.global_batch, cards, profile, topology)
 }
 
 /// Top-k share in the report.

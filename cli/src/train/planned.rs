@@ -59,7 +59,7 @@ impl StepOptions {
             let problem = problem.expected("--recompute none, selective or full");
             return Err(problem.found(counted(layers, "layer")).into());
         }
-        let job = Job::new(model, (recipe.seq, recipe.global_batch), on.cards, (profile, topology));
+        let job = Job::new(model, recipe.seq, recipe.global_batch, on.cards, profile, topology);
         let search = Search::new(&job)?;
         if let Some(problem) = fits_nowhere("--mesh auto", &job, &search) {
             return Err(problem.into());

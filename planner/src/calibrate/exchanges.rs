@@ -62,42 +62,49 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
         for bytes in BYTES {
             let cost = CollectiveCost::of(profile, cards.topology, exchange, bytes as f64, &group);
             let part = bytes / group.len();
-            let whole = (send.slice(0..bytes)?, recv.slice(0..bytes)?);
-            let parts = (send.slice(0..part)?, recv.slice(0..part)?);
+            let whole = SendRecv { send: send.slice(0..bytes)?, recv: recv.slice(0..bytes)? };
+            let parts = SendRecv { send: send.slice(0..part)?, recv: recv.slice(0..part)? };
             let enqueue = |stream: &Stream| enqueue(end, exchange, &whole, &parts, stream);
             let us = bench.each_us(calls_of(cost.duration_us), enqueue, enqueue)?;
             let topology = cards.topology.clone();
             samples.push(MeasuredOperator::exchange(
                 profile.soc,
                 topology,
-                (exchange, bytes as f64),
+                exchange,
+                bytes as f64,
                 group.clone(),
                 us,
             ));
         }
     }
-    let least = (send.slice(0..BYTES[0])?, recv.slice(0..BYTES[0])?);
+    let least = SendRecv { send: send.slice(0..BYTES[0])?, recv: recv.slice(0..BYTES[0])? };
     let call = || enqueue(end, Exchange::AllReduce, &least, &least, &bench.stream);
     let call_us = each_us(cards.clock, CALLS, call, || bench.stream.synchronize())?;
     Ok((samples, call_us))
 }
 
+struct SendRecv {
+    send: BufferSlice,
+    recv: BufferSlice,
+}
+
+/// `whole` has the elements of all ranks, `parts` those of one rank.
 fn enqueue(
     end: &Communicator,
     exchange: Exchange,
-    whole: &(BufferSlice, BufferSlice),
-    parts: &(BufferSlice, BufferSlice),
+    whole: &SendRecv,
+    parts: &SendRecv,
     stream: &Stream,
 ) -> Result<()> {
     const DTYPE: DType = DType::BF16;
     match exchange {
-        Exchange::AllGather => end.enqueue_all_gather(&parts.0, &whole.1, DTYPE, stream),
+        Exchange::AllGather => end.enqueue_all_gather(&parts.send, &whole.recv, DTYPE, stream),
         Exchange::ReduceScatter => {
-            end.enqueue_reduce_scatter(&whole.0, &parts.1, DTYPE, ReduceOp::Sum, stream)
+            end.enqueue_reduce_scatter(&whole.send, &parts.recv, DTYPE, ReduceOp::Sum, stream)
         }
-        Exchange::AllToAll => end.enqueue_all_to_all(&whole.0, &whole.1, DTYPE, stream),
-        Exchange::SendRecv if end.rank() == 0 => end.enqueue_send(&whole.0, DTYPE, 1, stream),
-        Exchange::SendRecv => end.enqueue_recv(&whole.1, DTYPE, 0, stream),
-        _ => end.enqueue_all_reduce(&whole.0, &whole.1, DTYPE, ReduceOp::Sum, stream),
+        Exchange::AllToAll => end.enqueue_all_to_all(&whole.send, &whole.recv, DTYPE, stream),
+        Exchange::SendRecv if end.rank() == 0 => end.enqueue_send(&whole.send, DTYPE, 1, stream),
+        Exchange::SendRecv => end.enqueue_recv(&whole.recv, DTYPE, 0, stream),
+        _ => end.enqueue_all_reduce(&whole.send, &whole.recv, DTYPE, ReduceOp::Sum, stream),
     }
 }

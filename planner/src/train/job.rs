@@ -111,9 +111,11 @@ impl Job {
     #[must_use]
     pub fn new(
         config: &ModelConfig,
-        (sequence, global_batch): (usize, usize),
+        sequence: usize,
+        global_batch: usize,
         cards: usize,
-        (profile, topology): (Profile, Topology),
+        profile: Profile,
+        topology: Topology,
     ) -> Self {
         Self {
             decoder: Decoder::of(config),

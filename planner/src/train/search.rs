@@ -463,8 +463,8 @@ mod tests {
 
     fn job(cards: usize, global_batch: usize) -> Job {
         let config = ModelConfig::preset("qwen2.5-72b").unwrap();
-        let site = (Profile::of(Soc::Ascend910B3), Topology::preset("atlas-a2").unwrap());
-        Job::new(&config, (4096, global_batch), cards, site)
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::preset("atlas-a2").unwrap());
+        Job::new(&config, 4096, global_batch, cards, profile, topology)
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl RowModel {
             Self::Dense(dense) => dense.forward(tokens, rows, split, precision),
             Self::Mixture(mixture) => mixture.forward(tokens, rows, split, precision),
             Self::Published(published) => {
-                published.forward(tokens, extras.image, extras.drafts, (split, precision))
+                published.forward(tokens, extras.image, extras.drafts, split, precision)
             }
         }
     }

@@ -63,20 +63,21 @@ const BENCH_WEIGHT: f64 = 25.0;
 impl MeasuredOperator {
     /// Each benchmarked kernel is its own page.
     pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
-        Self::timed(class, (soc, Topology::atlas_a2(1)), MeasuredTask::Kernels(vec![work]), us)
+        Self::timed(class, soc, Topology::atlas_a2(1), MeasuredTask::Kernels(vec![work]), us)
     }
 
     pub(crate) fn exchange(
         soc: Soc,
         topology: Topology,
-        (exchange, bytes): (Exchange, f64),
+        exchange: Exchange,
+        bytes: f64,
         cards: Vec<usize>,
         us: f64,
     ) -> Self {
-        Self::timed(Class::Collectives, (soc, topology), MeasuredTask::Exchange(exchange, bytes, cards), us)
+        Self::timed(Class::Collectives, soc, topology, MeasuredTask::Exchange(exchange, bytes, cards), us)
     }
 
-    fn timed(class: Class, (soc, topology): (Soc, Topology), task: MeasuredTask, us: f64) -> Self {
+    fn timed(class: Class, soc: Soc, topology: Topology, task: MeasuredTask, us: f64) -> Self {
         let page = format!("{task:?}");
         let (timing, unit) = (PointTiming::Kernel, FigureUnit::Times(1.0));
         Self { class, page, soc, topology, task, timing, measured_us: us, weight: BENCH_WEIGHT, unit }

@@ -44,7 +44,8 @@ impl Published {
         tokens: Tokens,
         image: Option<(usize, usize)>,
         drafts: usize,
-        (split, precision): (ParallelSplit, ProductPrecision),
+        split: ParallelSplit,
+        precision: ProductPrecision,
     ) -> Vec<Section> {
         let Some(((rows, columns), tower)) = image.zip(self.vision) else {
             return self.decode(tokens, drafts, split, precision);
