@@ -241,7 +241,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let kernels = cards.kernels()?;
     let (site, target) = (cards.site(), target_of(&cards.cann, group, &kernels));
     let resumed = Resumed::find(options, group)?;
-    let made = TrainJob::new(options, &folder, (wanted, site.as_ref()), target, (group, resumed));
+    let made = TrainJob::new(options, &folder, wanted, site.as_ref(), target, group, resumed);
     let inputs = made.as_ref().map(|(job, _)| job.inputs()).unwrap_or_default();
     let (mut job, compiled) = processes::agree(group, inputs, made)?;
     if let Some(text) = job.nothing_left().filter(|_| !asks_for_more) {
@@ -309,9 +309,11 @@ impl<'a> TrainJob<'a> {
     fn new(
         options: &'a TrainOptions,
         folder: &Path,
-        (cards, site): (usize, Option<&Site>),
+        cards: usize,
+        site: Option<&Site>,
         target: Target,
-        (group, resumed): (&ProcessGroup, Resumed),
+        group: &ProcessGroup,
+        resumed: Resumed,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let Resumed { checkpoint, skipped, mut problems } = resumed;
         restarts::problem(options).into_iter().for_each(|found| problems.push(found));

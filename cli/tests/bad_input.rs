@@ -461,15 +461,25 @@ fn tokenizers_that_do_not_match() {
     assert!(generate(&model).contains("tokenizer.json: not a tokenizer"));
 }
 
-/// Name, element type, sizes and bytes.
-type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
-
-fn ids(name: &str, shape: &[usize], ids: &[i64]) -> Stored {
-    (name.to_owned(), Dtype::I64, shape.to_vec(), ids.iter().flat_map(|id| id.to_le_bytes()).collect())
+#[derive(Clone)]
+struct Stored {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
 }
 
-fn view((name, dtype, shape, bytes): &Stored) -> (&str, TensorView<'_>) {
-    (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+fn ids(name: &str, shape: &[usize], ids: &[i64]) -> Stored {
+    Stored {
+        name: name.to_owned(),
+        dtype: Dtype::I64,
+        shape: shape.to_vec(),
+        bytes: ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
+    }
+}
+
+fn view(stored: &Stored) -> (&str, TensorView<'_>) {
+    (&stored.name, TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes).unwrap())
 }
 
 #[test]
@@ -506,7 +516,12 @@ fn references_that_do_not_fit() {
         message.contains("greedy_prompt: is not one sequence of tokens: expected [1, tokens]"),
         "{message}"
     );
-    let logits = |dtype, bytes: &[u8]| ("logits".to_owned(), dtype, vec![1, 1, 259], bytes.repeat(259));
+    let logits = |dtype, bytes: &[u8]| Stored {
+        name: "logits".to_owned(),
+        dtype,
+        shape: vec![1, 1, 259],
+        bytes: bytes.repeat(259),
+    };
     let message = with(&[input.clone(), logits(Dtype::F16, &[0; 2])]);
     assert!(
         message.contains("logits: were rounded: expected f32, found f16; compute the reference in f32"),

@@ -280,7 +280,7 @@ fn of_rank(
                 // Remaining elements are dropped, because shards have equal lengths.
                 let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
                 let exchange =
-                    MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
+                    MeasuredExchange::new(*op, *dtype, elems, &send, &recv, communicator, &stream)?;
                 exchange.check(&send, &recv)?;
                 found.push(exchange.time(setting, bench.effort)?);
             }
@@ -304,7 +304,8 @@ impl<'a> MeasuredExchange<'a> {
         op: Collective,
         dtype: DType,
         elems: usize,
-        (send, recv): (&Buffer, &Buffer),
+        send: &Buffer,
+        recv: &Buffer,
         communicator: &'a Communicator,
         stream: &'a Stream,
     ) -> Result<Self, Error> {

@@ -6,7 +6,7 @@ use ascend_tp::train::recipe::TrainingPrecision;
 
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
-use super::train::{Running, batch_of_sums};
+use super::train::{BatchSize, Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
 /// Product type, data-parallel cards, tensor-parallel cards, sequences in a micro-batch.
@@ -41,7 +41,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         Effort::Full => (ROUNDS, &CASES[..]),
     };
     let batch = batch_of_sums(bench.effort);
-    let (sequences, tokens) = batch;
+    let BatchSize { sequences, tokens } = batch;
     let title = format!(
         "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, with and without ordered sums"
     );

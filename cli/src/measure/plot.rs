@@ -38,7 +38,7 @@ pub(crate) fn svg(table: &Table) -> Option<String> {
     }
     let (xs, ys) = (range(&lines, |point| point.0)?, range(&lines, |point| point.1)?);
     let mut text = String::new();
-    draw(table, &axes, &lines, (xs, ys), &mut text).ok()?;
+    draw(table, &axes, &lines, xs, ys, &mut text).ok()?;
     Some(text)
 }
 
@@ -46,7 +46,8 @@ fn draw(
     table: &Table,
     axes: &PlotAxes,
     lines: &[(String, Vec<PlotPoint>)],
-    (xs, ys): (Range<f64>, Range<f64>),
+    xs: Range<f64>,
+    ys: Range<f64>,
     text: &mut String,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();

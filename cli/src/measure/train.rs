@@ -20,13 +20,20 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, memory};
 use ascend_tp_planner::decoder::Decoder;
 
-/// Sequences, and tokens of a sequence.
-pub(super) const BATCH: (usize, usize) = (8, 256);
+/// Size of a global batch.
+#[derive(Clone, Copy)]
+pub(super) struct BatchSize {
+    pub(super) sequences: usize,
+    /// Tokens per sequence.
+    pub(super) tokens: usize,
+}
+
+const BATCH: BatchSize = BatchSize { sequences: 8, tokens: 256 };
 
 /// Returns the batch for comparisons of gradient sums.
-pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
+pub(super) const fn batch_of_sums(effort: Effort) -> BatchSize {
     match effort {
-        Effort::Quick => (BATCH.0, BATCH.1 / 8),
+        Effort::Quick => BatchSize { tokens: BATCH.tokens / 8, ..BATCH },
         Effort::Full => BATCH,
     }
 }
@@ -37,22 +44,29 @@ const PEER_STEPS: usize = 8;
 /// Steps of the schedule; later steps use its final learning rate.
 const STEPS: usize = 1000;
 
-/// Product type, data-parallel cards, tensor-parallel cards.
-pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
-    (TrainingPrecision::F32, 1, 1),
-    (TrainingPrecision::F32, 2, 4),
-    (TrainingPrecision::Bf16, 1, 1),
-    (TrainingPrecision::Bf16, 2, 4),
+/// A measured training run.
+#[derive(Clone, Copy)]
+pub(crate) struct TrainCase {
+    precision: TrainingPrecision,
+    /// Data-parallel cards.
+    data: usize,
+    /// Tensor-parallel cards.
+    tensor: usize,
+}
+
+pub(crate) const CASES: [TrainCase; 4] = [
+    TrainCase { precision: TrainingPrecision::F32, data: 1, tensor: 1 },
+    TrainCase { precision: TrainingPrecision::F32, data: 2, tensor: 4 },
+    TrainCase { precision: TrainingPrecision::Bf16, data: 1, tensor: 1 },
+    TrainCase { precision: TrainingPrecision::Bf16, data: 2, tensor: 4 },
 ];
 
 pub(crate) const CARDS: usize = 8;
 
-const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout {
-    Layout { data, tensor, micro_batch: BATCH.0.div_ceil(data), ..Layout::ONE }
-}
-
-pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
-    let mut running = Running::start(bench, case.0, layout(case), BATCH, false)?;
+pub(crate) fn ours(bench: &Bench, case: TrainCase) -> Result<Samples, Error> {
+    let TrainCase { precision, data, tensor } = case;
+    let layout = Layout { data, tensor, micro_batch: BATCH.sequences.div_ceil(data), ..Layout::ONE };
+    let mut running = Running::start(bench, precision, layout, BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
 
@@ -68,7 +82,7 @@ impl Running {
         bench: &Bench,
         precision: TrainingPrecision,
         layout: Layout,
-        batch: (usize, usize),
+        batch: BatchSize,
         exact: bool,
     ) -> Result<Self, Error> {
         Self::start_with(bench, precision, layout, batch, exact, |_| Ok(()))
@@ -79,10 +93,11 @@ impl Running {
         bench: &Bench,
         precision: TrainingPrecision,
         layout: Layout,
-        (global_batch, seq): (usize, usize),
+        batch: BatchSize,
         exact: bool,
         change: impl FnOnce(&mut Compiled) -> Result<(), Diagnostics>,
     ) -> Result<Self, Error> {
+        let BatchSize { sequences: global_batch, tokens: seq } = batch;
         let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
         let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
         let mut compiled = compile(&config, &recipe, &layout, Target::ANY)?;
@@ -115,7 +130,7 @@ pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
     })?;
     let theta = ModelConfig::from_json(ModelConfig::SHIPPED)?.rope.theta;
     let mut told = serde_json::json!({
-        "config": config, "batch": BATCH.0, "seq": BATCH.1, "threads": threads, "steps": PEER_STEPS,
+        "config": config, "batch": BATCH.sequences, "seq": BATCH.tokens, "threads": threads, "steps": PEER_STEPS,
         "dtypes": dtypes(),
     });
     told["config"]["rope_theta"] = theta.into();
@@ -123,7 +138,7 @@ pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
 }
 
 fn dtypes() -> Vec<&'static str> {
-    let mut names: Vec<&str> = CASES.iter().map(|(precision, ..)| precision.dtype().name()).collect();
+    let mut names: Vec<&str> = CASES.iter().map(|case| case.precision.dtype().name()).collect();
     names.dedup();
     names
 }
@@ -173,13 +188,13 @@ const COLUMNS: [Column; 13] = [
 /// Returns medians over the rounds, and ratios by round. The peak rate is for the type of the
 /// products.
 pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
-    let (sequences, tokens) = BATCH;
+    let BatchSize { sequences, tokens } = BATCH;
     let flops =
         3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
     let title =
         format!("Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
     let mut table = Table::new("train", title, &COLUMNS);
-    for (at, (precision, data, tensor)) in CASES.into_iter().enumerate() {
+    for (at, TrainCase { precision, data, tensor }) in CASES.into_iter().enumerate() {
         let dtype = precision.dtype();
         let median = |times: Vec<f64>| Samples::new(times).median();
         let ours = median(rounds.iter().map(|(ours, _)| ours[at].median()).collect());

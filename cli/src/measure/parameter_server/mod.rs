@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use self::plans::{sent_bytes, with_servers};
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
-use super::train::{Running, batch_of_sums};
+use super::train::{BatchSize, Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::Launching;
@@ -83,7 +83,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         Effort::Full => 10,
     };
     let batch = batch_of_sums(bench.effort);
-    let (sequences, tokens) = batch;
+    let BatchSize { sequences, tokens } = batch;
     let title = format!(
         "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens in f32, by gradient sum; weights compared after {} steps",
         rounds + 1
