@@ -210,12 +210,12 @@ impl Root {
     fn test(&self, processor: &str, tests: &Tests) -> Result<TimeRow> {
         let (output, took) = self.run(processor, &tests.path, &format!("--show-output {}", tests.only))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let TestCounts { passed, mut failed, skipped } = TestCounts::of(&text);
+        let mut counts = TestCounts::of(&text);
         if !output.status.success() {
-            failed = failed.max(1);
+            counts.failed = counts.failed.max(1);
             say(&format!("{text}{}{}", String::from_utf8_lossy(&output.stderr), ended(&output)));
         }
-        Ok(row(processor, &tests.name, (passed, failed, skipped), took))
+        Ok(row(processor, &tests.name, counts, took))
     }
 
     fn jobs(&self) -> Result<Vec<(String, String, String)>> {
@@ -257,11 +257,13 @@ impl Root {
             let said = String::from_utf8_lossy(&output.stderr);
             say(&format!("{text}{said}{}; expected in the output: {expected}", ended(&output)));
         }
-        Ok(row(processor, what, (u32::from(passed), u32::from(!passed), 0), took))
+        let counts = TestCounts { passed: u32::from(passed), failed: u32::from(!passed), skipped: 0 };
+        Ok(row(processor, what, counts, took))
     }
 }
 
-fn row(processor: &str, what: &str, (passed, failed, skipped): (u32, u32, u32), took: Duration) -> TimeRow {
+fn row(processor: &str, what: &str, counts: TestCounts, took: Duration) -> TimeRow {
+    let TestCounts { passed, failed, skipped } = counts;
     let what = format!("{what}; {processor}");
     say(&format!("{what}: {passed} passed, {failed} failed, {skipped} skipped, {} s", took.as_secs()));
     TimeRow { what, passed, failed, skipped, took }
@@ -274,7 +276,7 @@ fn ended(output: &Output) -> String {
     }
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TestCounts {
     passed: u32,
     failed: u32,

@@ -58,7 +58,7 @@ pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     if docs == Docs::Write {
         let (width, height) = SHOWN;
         let target = root().join("docs/rehearsal.png");
-        screenshot(&browser, &folder.join("rehearsal.opened.html"), &target, (width, height))?;
+        screenshot(&browser, &folder.join("rehearsal.opened.html"), &target, width, height)?;
     }
     if !problems.is_empty() {
         bail!("{report}{}", problems.join("\n"));
@@ -157,7 +157,7 @@ impl Opened {
         let mut found = None;
         for (suffix, width) in WIDTHS {
             let (opened, height) = Self::dump(browser, &path, width)?;
-            screenshot(browser, &path, &folder.join(format!("{name}{suffix}.png")), (width, height))?;
+            screenshot(browser, &path, &folder.join(format!("{name}{suffix}.png")), width, height)?;
             found.get_or_insert(opened);
         }
         found.context("no width")
@@ -201,7 +201,7 @@ impl Opened {
     }
 }
 
-fn screenshot(browser: &Path, page: &Path, target: &Path, (width, height): (u32, u32)) -> Result<()> {
+fn screenshot(browser: &Path, page: &Path, target: &Path, width: u32, height: u32) -> Result<()> {
     let target = format!("--screenshot={}", target.display());
     run(browser, &["--hide-scrollbars", &target, &format!("--window-size={width},{height}")], page).map(drop)
 }
