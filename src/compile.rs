@@ -286,8 +286,12 @@ impl Deployment {
         self.schedule(&self.lower_with(&mesh, program, layers, &pins, &parts)?, None)
     }
 
-    fn schedule(&self, of: &LoweredProgram, memory_of: Option<&Placed>) -> Result<Vec<Plan>, Diagnostics> {
-        let LoweredProgram { placed, marks } = of;
+    fn schedule(
+        &self,
+        lowered: &LoweredProgram,
+        memory_of: Option<&Placed>,
+    ) -> Result<Vec<Plan>, Diagnostics> {
+        let LoweredProgram { placed, marks } = lowered;
         if self.stages == 1 {
             let joining = memory_of.map_or(Joining::SideBySide, Joining::Like);
             return schedule(placed, Scheduling { joining, target: self.target, ..Scheduling::default() });

@@ -117,15 +117,15 @@ impl Diagnostics {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut lines = Vec::new();
         for problem in &self.0 {
-            let (at, kind) = (seen.entry(&problem.message).or_default(), &kinds[problem.message.as_str()]);
+            let (count, kind) = (seen.entry(&problem.message).or_default(), &kinds[problem.message.as_str()]);
             // A single further problem is shown itself, not as a count.
-            if *at < SHOWN || kind.len() == SHOWN + 1 {
+            if *count < SHOWN || kind.len() == SHOWN + 1 {
                 lines.push(problem.to_string());
-            } else if *at == SHOWN {
+            } else if *count == SHOWN {
                 let (more, last) = (kind.len() - SHOWN, kind[kind.len() - 1]);
                 lines.push(format!("{}: {more} more of these, the last at {}", problem.message, last.place));
             }
-            *at += 1;
+            *count += 1;
         }
         lines
     }

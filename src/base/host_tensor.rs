@@ -158,25 +158,25 @@ impl HostTensor {
     #[doc(hidden)]
     pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
         let strides = self.shape.strides();
-        let at = indices(&part.shape).map(|index| {
+        let elements = indices(&part.shape).map(|index| {
             let dims = index.iter().zip(ranges).zip(&strides);
             dims.map(|((i, range), stride)| (range.start + i) * stride).sum::<usize>()
         });
         match (&mut self.data, &part.data) {
-            (HostData::Float(whole), HostData::Float(part)) => at.zip(part).for_each(|(at, x)| {
-                whole[at] = match reduce {
+            (HostData::Float(whole), HostData::Float(part)) => elements.zip(part).for_each(|(element, x)| {
+                whole[element] = match reduce {
                     None => *x,
-                    Some(Reduce::Sum | Reduce::Tree) => whole[at] + x,
-                    Some(Reduce::Max) => whole[at].max(*x),
-                    Some(Reduce::Min) => whole[at].min(*x),
+                    Some(Reduce::Sum | Reduce::Tree) => whole[element] + x,
+                    Some(Reduce::Max) => whole[element].max(*x),
+                    Some(Reduce::Min) => whole[element].min(*x),
                 }
             }),
-            (HostData::Int(whole), HostData::Int(part)) => at.zip(part).for_each(|(at, x)| {
-                whole[at] = match reduce {
+            (HostData::Int(whole), HostData::Int(part)) => elements.zip(part).for_each(|(element, x)| {
+                whole[element] = match reduce {
                     None => *x,
-                    Some(Reduce::Sum | Reduce::Tree) => whole[at].wrapping_add(*x),
-                    Some(Reduce::Max) => whole[at].max(*x),
-                    Some(Reduce::Min) => whole[at].min(*x),
+                    Some(Reduce::Sum | Reduce::Tree) => whole[element].wrapping_add(*x),
+                    Some(Reduce::Max) => whole[element].max(*x),
+                    Some(Reduce::Min) => whole[element].min(*x),
                 }
             }),
             _ => panic!("parts of another element type"),

@@ -94,7 +94,7 @@ fn with_defect(mut steps: Vec<TransitionStep>) -> Vec<TransitionStep> {
 fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> Vec<TransitionStep> {
     let stride = |axis: &AxisId| mesh.axes()[axis.index()].stride;
     let mut now = from.clone();
-    let mut found = Vec::with_capacity(steps.len());
+    let mut ordered = Vec::with_capacity(steps.len());
     for TransitionStep { kind, .. } in steps {
         let ascend = kind.axes().is_sorted_by(|a, b| stride(a) >= stride(b));
         let kinds = match kind {
@@ -112,10 +112,10 @@ fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> 
         };
         for kind in kinds {
             transition::apply(&mut now, &kind);
-            found.push(TransitionStep { kind, layout: now.clone() });
+            ordered.push(TransitionStep { kind, layout: now.clone() });
         }
     }
-    found
+    ordered
 }
 
 /// Sets the axes of an op that computes and exchanges: those on which its first operand is partial,

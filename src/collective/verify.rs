@@ -158,14 +158,14 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
 fn check_outputs(placed: &Placed, problems: &mut Diagnostics) {
     for (name, id) in &placed.program.outputs {
         for axis in placed.mesh.ids() {
-            let found = type_of(&placed.layouts[*id], axis);
-            if found != Type::Whole {
+            let actual = type_of(&placed.layouts[*id], axis);
+            if actual != Type::Whole {
                 let axis = &placed.mesh.axes()[axis.index()].name;
                 let problem = Diagnostic::new(
                     format!("output \"{name}\""),
                     format!("on axis `{axis}` it is not whole"),
                 );
-                problems.push(problem.expected(Type::Whole).found(found));
+                problems.push(problem.expected(Type::Whole).found(actual));
             }
         }
     }

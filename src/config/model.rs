@@ -182,7 +182,7 @@ impl ModelConfig {
 fn family(fields: &mut Fields<'_>, families: &[Family]) -> Option<Family> {
     let architecture = architecture(fields);
     let model_type = fields.optional_text("model_type");
-    let (name, field, found) = match (architecture, model_type) {
+    let (name, field, known_family) = match (architecture, model_type) {
         (Some(name), _) => {
             (name, "architectures", families.iter().copied().find(|f| f.architecture() == name))
         }
@@ -198,7 +198,7 @@ fn family(fields: &mut Fields<'_>, families: &[Family]) -> Option<Family> {
             return None;
         }
     };
-    let Some(family) = found else {
+    let Some(family) = known_family else {
         fields.report(
             Diagnostic::new(fields.place(field), "unknown architecture")
                 .expected(known(families))

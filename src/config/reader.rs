@@ -49,7 +49,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let (kinds, layer, head_dim) = (kinds?, layer?, head_dim?);
     rotates_pairs(fields, &ropes.global, head_dim)?;
     let has_local = ropes.local.is_some();
-    let described = kinds.into_iter().map(|kind| kind.of(layer, caps.scores, has_local)).collect();
+    let described = kinds.into_iter().map(|kind| kind.applied_to(layer, caps.scores, has_local)).collect();
     Some(ModelConfig {
         family,
         vocab_size: vocab_size?,
@@ -83,7 +83,7 @@ struct LayerKind {
 impl LayerKind {
     const FULL: Self = Self { is_sliding: false, window: None };
 
-    fn of(self, layer: Layer, score_cap: Option<f64>, has_local: bool) -> Layer {
+    fn applied_to(self, layer: Layer, score_cap: Option<f64>, has_local: bool) -> Layer {
         let AttentionPart::Grouped(attention) = layer.attention else { return layer };
         let rotary = if self.is_sliding && has_local { Rotary::Local } else { Rotary::Global };
         let window = self.window;
@@ -197,15 +197,15 @@ fn activation(fields: &mut Fields<'_>, absent: Activation) -> Option<Activation>
     const KEY: &str = "hidden_activation";
     fields.get("hidden_act");
     let Some(name) = fields.optional_text(KEY) else { return fields.get(KEY).is_none().then_some(absent) };
-    let found = Activation::named(name);
-    if found.is_none() {
+    let activation = Activation::named(name);
+    if activation.is_none() {
         fields.report(
             Diagnostic::new(fields.place(KEY), "unsupported activation")
                 .expected("\"gelu_pytorch_tanh\" or \"silu\"")
                 .found(format!("\"{name}\"")),
         );
     }
-    found
+    activation
 }
 
 /// Soft caps of scores and logits.
@@ -291,7 +291,7 @@ fn head_dim(
     heads: Option<usize>,
 ) -> Option<usize> {
     let key = keys.head_dim;
-    let found = match keys.absent_head_dim {
+    let head_dim = match keys.absent_head_dim {
         Absent::Problem => fields.size(key),
         _ if fields.get(key).is_some() => fields.optional_size(key),
         Absent::Is(dim) => Some(dim),
@@ -299,7 +299,7 @@ fn head_dim(
             hidden_size.zip(heads).and_then(|(hidden, heads)| divide_heads(fields, hidden, heads))
         }
     };
-    found.and_then(|dim| even_head(fields, key, dim))
+    head_dim.and_then(|dim| even_head(fields, key, dim))
 }
 
 /// Refuses a head of which an odd number of dims is rotated, or none.

@@ -271,8 +271,8 @@ impl Llama3Bands {
     }
 }
 
-/// Returns the first and the last pair between which `YaRN` blends. Frequencies below the first pair are kept, and
-/// those above the second one are divided.
+/// Returns the first and the last pair between which `YaRN` blends. Frequencies below the first
+/// pair are kept, and those above the last one are divided.
 fn yarn_range(
     theta: f64,
     head_dim: usize,

@@ -156,7 +156,7 @@ impl OwnedArgument {
 trait CType: Sized {
     fn takes(argument: &Argument<Tensor>) -> bool;
 
-    fn of(argument: &OwnedArgument) -> Option<Self>;
+    fn from_argument(argument: &OwnedArgument) -> Option<Self>;
 }
 
 macro_rules! c_types {
@@ -166,7 +166,7 @@ macro_rules! c_types {
                 matches!(argument, $(Argument::$kind { .. })|*)
             }
 
-            fn of(argument: &OwnedArgument) -> Option<Self> {
+            fn from_argument(argument: &OwnedArgument) -> Option<Self> {
                 match argument {
                     $( OwnedArgument::$kind $(($held))? => Some($raw), )*
                     _ => None,
@@ -210,7 +210,7 @@ macro_rules! operators {
             }, )*],
             plan: |table, held, workspace_bytes, executor| {
                 let mut held = held.iter();
-                $( let $parameter = <$type as CType>::of(held.next()?)?; )*
+                $( let $parameter = <$type as CType>::from_argument(held.next()?)?; )*
                 // SAFETY: the arguments are of the types of the C prototype; the objects behind
                 // them are owned by `held`; both results are valid for a write, as `Prepared`
                 // passes them.

@@ -415,8 +415,10 @@ impl Card {
         let CardProgram { plan, keys, inputs, .. } = &self.programs[program];
         let plan = Arc::clone(plan);
         let wanted: Vec<_> = keys.iter().map(|keys| keys.wanted(inputs)).collect();
-        for (at, lengths) in wanted.into_iter().enumerate().filter_map(|(at, lengths)| Some((at, lengths?))) {
-            let steps = self.programs[program].keys[at].steps.clone();
+        for (key_index, lengths) in
+            wanted.into_iter().enumerate().filter_map(|(key_index, lengths)| Some((key_index, lengths?)))
+        {
+            let steps = self.programs[program].keys[key_index].steps.clone();
             // The old steps are dropped after the graph no longer uses them.
             let mut before = Vec::with_capacity(steps.len());
             for &index in &steps {
@@ -440,7 +442,7 @@ impl Card {
                     .synchronize()
                     .map_err(|source| self.error("exchanging operators of a graph", source))?;
             }
-            self.programs[program].keys[at].lengths = lengths;
+            self.programs[program].keys[key_index].lengths = lengths;
         }
         Ok(())
     }

@@ -27,20 +27,20 @@ pub(super) fn all(mask: &View) -> Vec<i64> {
 
 impl Keys {
     pub(super) fn of(plan: &Plan) -> Vec<Self> {
-        let mut found: Vec<Self> = Vec::new();
+        let mut by_mask: Vec<Self> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             let Action::Launch(call) = &step.action else { continue };
             let Some(mask) = plan.known_mask(call) else { continue };
-            match found.iter_mut().find(|keys| keys.mask == *mask) {
+            match by_mask.iter_mut().find(|keys| keys.mask == *mask) {
                 Some(keys) => keys.steps.push(index),
                 None => {
                     let (_, bytes) = plan.span(mask);
                     let bytes = bytes.start as usize..bytes.end as usize;
-                    found.push(Self { mask: mask.clone(), bytes, steps: vec![index], lengths: all(mask) });
+                    by_mask.push(Self { mask: mask.clone(), bytes, steps: vec![index], lengths: all(mask) });
                 }
             }
         }
-        found
+        by_mask
     }
 
     /// Numbers of keys to prepare for these inputs; `None` if the current ones fit.

@@ -225,14 +225,14 @@ impl NamedTensors {
         optional: &[&Tensor],
     ) -> Result<Vec<Option<Arc<Vec<u8>>>>, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let mut found = Vec::with_capacity(wanted.len() + optional.len());
-        for (at, tensor) in wanted.iter().chain(optional).enumerate() {
+        let mut all_bytes = Vec::with_capacity(wanted.len() + optional.len());
+        for (index, tensor) in wanted.iter().chain(optional).enumerate() {
             let place = || format!("{kind} `{}`", tensor.name);
             let expected = || format!("{}{}", tensor.dtype, tensor.shape);
             let elements = self.find(&tensor.name);
             let bytes = elements.and_then(|elements| elements.bytes_of(tensor));
             match (elements, &bytes) {
-                (None, _) if at < wanted.len() => {
+                (None, _) if index < wanted.len() => {
                     problems.push(Diagnostic::new(place(), "is missing").expected(expected()));
                 }
                 (Some(elements), None) => {
@@ -241,7 +241,7 @@ impl NamedTensors {
                 }
                 _ => {}
             }
-            found.push(bytes);
+            all_bytes.push(bytes);
         }
         let known = |name: &str| wanted.iter().chain(optional).any(|tensor| tensor.name == name);
         for (name, _) in self.all.iter().filter(|(name, _)| !known(name)) {
@@ -250,7 +250,7 @@ impl NamedTensors {
                 Diagnostic::new(format!("{kind} `{name}`"), "the program has no tensor of this name");
             problems.push(problem.expected(names.join(", ")));
         }
-        problems.into_result(found)
+        problems.into_result(all_bytes)
     }
 }
 

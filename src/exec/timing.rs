@@ -78,7 +78,7 @@ impl StepTimer {
         &mut self,
         device: &Arc<Device>,
         streams: &[Stream],
-        at: usize,
+        step_index: usize,
         step: &Step,
     ) -> Result<()> {
         let stream = step.stream as usize;
@@ -90,7 +90,7 @@ impl StepTimer {
         };
         if begins {
             self.close(device, streams, stream)?;
-            self.open[stream] = Some((at, self.record(device, &streams[stream])?));
+            self.open[stream] = Some((step_index, self.record(device, &streams[stream])?));
         }
         Ok(())
     }

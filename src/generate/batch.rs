@@ -415,13 +415,15 @@ impl<'a> RunningSequence<'a> {
             };
             self.sequence.text.push_str(&text);
             let count = self.request.log_probabilities;
-            let found = logits.zip(count).map(|(logits, count)| LogProbabilities::of(logits, id, count));
-            let (log_probabilities, logits) = (found.as_ref(), logits.filter(|_| self.request.logits));
+            let probabilities =
+                logits.zip(count).map(|(logits, count)| LogProbabilities::of(logits, id, count));
+            let (log_probabilities, logits) =
+                (probabilities.as_ref(), logits.filter(|_| self.request.logits));
             let token = Token { request, id, text: &text, log_probabilities, logits };
             if on_event(RequestEvent::Token(token)).is_break() {
                 self.finish.get_or_insert(Finish::Cancelled);
             }
-            self.sequence.log_probabilities.extend(found);
+            self.sequence.log_probabilities.extend(probabilities);
         }
         let Some(finish) = self.finish.clone() else { return Ok(()) };
         self.is_told = true;

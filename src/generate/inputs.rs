@@ -33,11 +33,11 @@ pub(super) fn inputs(
         rotary_tables(config).into_iter().map(|table| (table, Vec::new(), Vec::new())).collect();
     for row in rows {
         let start = row.start.min(t - s);
-        let at: Vec<usize> = (start..start + s).collect();
+        let positions: Vec<usize> = (start..start + s).collect();
         ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
         starts.push(start as i64);
         for (mask, hidden) in &mut masks {
-            let cells = at.iter().flat_map(|token| (0..t).map(move |key| (*token, key)));
+            let cells = positions.iter().flat_map(|token| (0..t).map(move |key| (*token, key)));
             hidden.extend(cells.map(|(token, key)| i64::from(mask.hides(token, key))));
         }
         for (table, cos, sin) in &mut tables {
@@ -46,11 +46,11 @@ pub(super) fn inputs(
                 LengthDependence::Prompt => row.prompt_length,
                 LengthDependence::Fixed | LengthDependence::Current => row.start + row.ids.len(),
             };
-            let (row_cos, row_sin) = rope.cos_sin(config.head_dim, &at, length);
+            let (row_cos, row_sin) = rope.cos_sin(config.head_dim, &positions, length);
             cos.extend(row_cos);
             sin.extend(row_sin);
         }
-        logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&at)));
+        logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&positions)));
         last.push(row.ids.len() as i64 - 1);
     }
     let mut tensors = vec![

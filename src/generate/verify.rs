@@ -204,38 +204,38 @@ pub fn verify_on(
     let one =
         group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&layered, precision, reference)?;
-    let mut found = Verification::default();
+    let mut verification = Verification::default();
     if let Some((one, _)) = &one {
-        one.compare(program, &values, precision, deployment.order, &mut found);
+        one.compare(program, &values, precision, deployment.order, &mut verification);
     }
     let alone = setup(one_card, &alone);
     let checked = group.is_first().then(|| alone.ops(program, precision, reference, &values));
     let checked = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
-    found.alone = checked.unwrap_or_default();
+    verification.alone = checked.unwrap_or_default();
     if precision.weights == Weights::W8A8 {
-        found.around = many.around(&alone, reference)?;
+        verification.around = many.around(&alone, reference)?;
     }
     let known = one.as_ref().map_or(&values, |(one, _)| one);
     let roundings = known.roundings(program, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);
         let bound = |program: &Program, precision, of| {
-            relative(program, precision, roundings.of(program, program.ops.len())) * magnitude(of)
+            relative(program, precision, roundings.after(program, program.ops.len())) * magnitude(of)
         };
         let exact_program = many.program(f32, reference)?;
         let exact =
             if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
-        found.logits = worst("logits", &exact, expected, bound(&exact_program.program, f32, expected));
+        verification.logits = worst("logits", &exact, expected, bound(&exact_program.program, f32, expected));
         if precision != f32 {
             let bound = bound(program, precision, exact.floats());
             let difference = worst("logits", &logits, exact.floats(), bound);
-            difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
+            difference.into_iter().for_each(|difference| keep_worse(&mut verification.rounded, difference));
         }
     }
     if let Some(continuation) = &reference.greedy {
-        greedy::compare(&many, precision, roundings, continuation, &mut found)?;
+        greedy::compare(&many, precision, roundings, continuation, &mut verification)?;
     }
-    Ok(group.is_first().then_some(found))
+    Ok(group.is_first().then_some(verification))
 }
 
 impl VerifySetup<'_> {

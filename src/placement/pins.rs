@@ -96,13 +96,13 @@ impl<T> Patterns<T> {
     }
 
     fn among(self, names: &FxHashSet<&str>) -> Self {
-        let mut found = Self::default();
+        let mut kept = Self::default();
         for (pattern, decision) in self.decided {
             if pattern.contains('*') || names.contains(pattern.as_str()) {
-                found.push(&pattern, decision);
+                kept.push(&pattern, decision);
             }
         }
-        found
+        kept
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {

@@ -511,14 +511,14 @@ impl<'a> Propagation<'a> {
 
     fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &KnownLayouts) -> SmallVec<[AxisRole; 4]> {
         let op = &self.program.ops[id];
-        let mut found: SmallVec<[AxisRole; 4]> = SmallVec::new();
+        let mut roles: SmallVec<[AxisRole; 4]> = SmallVec::new();
         if self.mesh.size(axis) == 1 {
-            found.push(AxisRole::Whole);
-            return found;
+            roles.push(AxisRole::Whole);
+            return roles;
         }
         let mut add = |candidate| {
-            if !found.contains(&candidate) {
-                found.push(candidate);
+            if !roles.contains(&candidate) {
+                roles.push(candidate);
             }
         };
         let is_copied = self.is_copy_of_param(op);
@@ -566,7 +566,7 @@ impl<'a> Propagation<'a> {
                 // A replicated operand becomes partial for free, and the reduction waits for the
                 // last summand.
                 add(AxisRole::PassAll);
-                return found;
+                return roles;
             }
             Linear::Joins if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
                 add(AxisRole::Join);
@@ -579,28 +579,28 @@ impl<'a> Propagation<'a> {
             }
         }
         add(AxisRole::Whole);
-        self.cut_heads_for_tokens(op, rule, axis, &mut found);
-        found
+        self.cut_heads_for_tokens(op, rule, axis, &mut roles);
+        roles
     }
 
     /// Replaces a cut along tokens by a cut along another dim of the queries that is large enough,
     /// such as heads. This applies to axes without distributed work, because ring attention costs a
     /// round per rank there.
-    fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[AxisRole; 4]>) {
+    fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, roles: &mut SmallVec<[AxisRole; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
-        let Some(place) = found.iter().position(|on_axis| *on_axis == AxisRole::Letter(tokens)) else {
+        let Some(place) = roles.iter().position(|on_axis| *on_axis == AxisRole::Letter(tokens)) else {
             return;
         };
-        found.remove(place);
+        roles.remove(place);
         let queries = &self.program.values[op.operands[0]].shape;
         for (factor, size) in rule.operands[0].iter().zip(queries.sizes()) {
             if let Factor::Letter(letter) = *factor
                 && letter != tokens
                 && *size >= self.mesh.size(axis)
-                && !found.contains(&AxisRole::Letter(letter))
+                && !roles.contains(&AxisRole::Letter(letter))
             {
-                found.push(AxisRole::Letter(letter));
+                roles.push(AxisRole::Letter(letter));
             }
         }
     }

@@ -41,16 +41,16 @@ impl Rule {
         let (operands, results) =
             text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
         let factors = |dims: &str| {
-            let mut found: SmallVec<[Factor; 6]> = SmallVec::new();
+            let mut factors: SmallVec<[Factor; 6]> = SmallVec::new();
             for letter in dims.bytes() {
-                found.push(match letter {
+                factors.push(match letter {
                     b'1' => Factor::One,
                     b'a'..=b'z' => Factor::Letter(letter),
                     b'A'..=b'Z' => Factor::Whole(letter),
                     other => return Err(format!("rule `{text}`: `{}` is no dim", other as char)),
                 });
             }
-            Ok(found)
+            Ok(factors)
         };
         let mut rule = Self { operands: SmallVec::new(), results: SmallVec::new(), reduce };
         for dims in operands.split(',') {

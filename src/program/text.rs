@@ -142,7 +142,7 @@ pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Dia
         Err(message) => problems.push(Diagnostic::new("line 2", message)),
     }
     for (index, (number, line)) in lines.iter().enumerate() {
-        let found = if index == 0 {
+        let parsed = if index == 0 {
             Cursor::new(line).keyword("program").and_then(|mut cursor| {
                 program.name = cursor.quoted()?;
                 cursor.end()
@@ -152,7 +152,7 @@ pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Dia
         } else {
             body_line(line, &mut program, &mut values, &mut notes)
         };
-        if let Err(message) = found {
+        if let Err(message) = parsed {
             problems.push(Diagnostic::new(format!("line {number}"), message).found(format!("`{line}`")));
         }
     }

@@ -103,16 +103,16 @@ fn lay_out(plan: &mut Plan, mut lives: Lives, reserved: &[Reserved]) {
 
 fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
-    let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
-    first.sort_by_key(|at| (std::cmp::Reverse(arena[*at].bytes), *at));
+    let mut first: Vec<usize> = (0..arena.len()).filter(|buffer| arena[*buffer].bytes >= large).collect();
+    first.sort_by_key(|buffer| (std::cmp::Reverse(arena[*buffer].bytes), *buffer));
     let mut pinned: Vec<(Range<u64>, (usize, usize))> = Vec::new();
-    for at in first {
-        place(&arena[at], &mut offsets[at], &mut pinned);
+    for buffer in first {
+        place(&arena[buffer], &mut offsets[buffer], &mut pinned);
     }
     let mut live = pinned;
-    for (at, lived) in arena.iter().enumerate().filter(|(_, lived)| lived.bytes < large) {
+    for (buffer, lived) in arena.iter().enumerate().filter(|(_, lived)| lived.bytes < large) {
         live.retain(|(_, life)| life.1 >= lived.life.0);
-        place(lived, &mut offsets[at], &mut live);
+        place(lived, &mut offsets[buffer], &mut live);
     }
     let end = arena.iter().zip(&offsets).map(|(lived, offset)| offset + lived.bytes).max().unwrap_or(0);
     (offsets, end)

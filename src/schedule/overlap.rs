@@ -56,14 +56,14 @@ pub(super) struct Emitted {
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
     let find =
         |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
-    let found: Vec<JoinCandidates> = ranks.iter().map(find).collect();
-    let joined = (!found.iter().all(JoinCandidates::is_empty)).then(|| ranks.to_vec());
-    for (stage, found) in ranks.iter_mut().zip(&found) {
-        found.note(stage.iter_mut().map(|rank| &mut rank.plan));
+    let candidates: Vec<JoinCandidates> = ranks.iter().map(find).collect();
+    let joined = (!candidates.iter().all(JoinCandidates::is_empty)).then(|| ranks.to_vec());
+    for (stage, candidates) in ranks.iter_mut().zip(&candidates) {
+        candidates.note(stage.iter_mut().map(|rank| &mut rank.plan));
     }
     let mut joined = joined?;
-    for (stage, found) in joined.iter_mut().zip(found) {
-        let gone = found.join(stage.iter_mut().map(|rank| &mut rank.plan));
+    for (stage, candidates) in joined.iter_mut().zip(candidates) {
+        let gone = candidates.join(stage.iter_mut().map(|rank| &mut rank.plan));
         stage.iter_mut().zip(gone).for_each(|(rank, gone)| rank.leave_out(&gone));
     }
     Some(joined)
@@ -190,17 +190,18 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
     let ways: &[Filling] =
         if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
-    let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
-    let last_us =
-        |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
-    let found = found.map(|found| (last_us(&found), found)).min_by(|(a, _), (b, _)| a.total_cmp(b));
+    let tried = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
+    let last_us = |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| {
+        all.iter().map(|(ordered, _)| ordered.end_us()).fold(0.0, f64::max)
+    };
+    let earliest = tried.map(|orders| (last_us(&orders), orders)).min_by(|(a, _), (b, _)| a.total_cmp(b));
     let in_passes_us = in_passes_us(&stages);
-    let Some((end_us, found)) = found.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us)
+    let Some((end_us, orders)) = earliest.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us)
     else {
         return Overlapped { plans: in_order(ranks), end_us: in_passes_us };
     };
     let mut plans = Vec::new();
-    for ((ranks, stage), (ordered, beside)) in ranks.into_iter().zip(&stages).zip(&found) {
+    for ((ranks, stage), (ordered, beside)) in ranks.into_iter().zip(&stages).zip(&orders) {
         let ranks = ranks.into_iter().zip(&stage.units);
         plans.extend(ranks.map(|(rank, units)| moved(rank, units, ordered, beside)));
     }
@@ -221,7 +222,7 @@ fn arranged<'a>(
     loop {
         let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
         let queues = stages.iter().zip(spent).map(|(stage, spent)| stage.queue(filling, spent)).collect();
-        let found: Vec<(Ordered<'a>, Vec<OverlapWindow>)> = order(queues)
+        let stage_orders: Vec<(Ordered<'a>, Vec<OverlapWindow>)> = order(queues)
             .into_iter()
             .map(|ordered| {
                 let beside = ordered.reserved();
@@ -229,13 +230,13 @@ fn arranged<'a>(
             })
             .collect();
         let mut fits = true;
-        for (at, (ordered, beside)) in found.iter().enumerate() {
+        for (at, (ordered, beside)) in stage_orders.iter().enumerate() {
             let of_stage = stages[at].fits(&ranks[at][0], ordered, beside);
             tried[at] += usize::from(!of_stage);
             fits &= of_stage;
         }
         if fits {
-            return Some(found);
+            return Some(stage_orders);
         }
     }
 }
@@ -314,7 +315,7 @@ impl Ordered<'_> {
         };
         let (exchanges, operators) = (of_kind(UnitKind::Collective), of_kind(UnitKind::Operators));
         let span = |place: usize| self.spans[self.order[place]];
-        let mut found = Vec::with_capacity(exchanges.len());
+        let mut windows = Vec::with_capacity(exchanges.len());
         for exchange in exchanges {
             let (start, end) = span(exchange);
             let first = operators.partition_point(|other| span(*other).1 <= start);
@@ -335,9 +336,9 @@ impl Ordered<'_> {
                 live[places.end] += read;
                 places.end += 1;
             }
-            found.push(OverlapWindow { exchange, places });
+            windows.push(OverlapWindow { exchange, places });
         }
-        found
+        windows
     }
 }
 
@@ -374,17 +375,17 @@ fn moved(
         let end = place(steps.end);
         Reserved { buffer: *buffer, steps: place(steps.start).min(end)..end }
     };
-    let mut found: Vec<Reserved> = reserved.iter().map(kept).collect();
+    let mut all_reserved: Vec<Reserved> = reserved.iter().map(kept).collect();
     for OverlapWindow { exchange, places } in beside {
         let own = begins[*exchange]..begins[exchange + 1];
         for step in &plan.steps[own.clone()] {
             let Action::Exchange(exchange) = &step.action else { continue };
             let Collective { send, recv, .. } = &**exchange;
-            found.push(Reserved { buffer: recv.buffer, steps: begins[places.start]..own.end });
-            found.push(Reserved { buffer: send.buffer, steps: own.start..begins[places.end] });
+            all_reserved.push(Reserved { buffer: recv.buffer, steps: begins[places.start]..own.end });
+            all_reserved.push(Reserved { buffer: send.buffer, steps: own.start..begins[places.end] });
         }
     }
-    (plan, found)
+    (plan, all_reserved)
 }
 
 #[cfg(test)]
@@ -401,9 +402,9 @@ fn with_defect(plan: &Plan, sequence: &mut [usize]) {
 fn move_taps(plan: &mut Plan, places: &[usize]) {
     let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> =
         plan.buffers.ids().map(|_| Vec::new()).collect();
-    for (at, step) in plan.steps.iter().enumerate() {
+    for (index, step) in plan.steps.iter().enumerate() {
         for view in step.writes() {
-            writes[view.buffer].push((plan.span(view).1, at));
+            writes[view.buffer].push((plan.span(view).1, index));
         }
     }
     let shown = |tap: &Tap| {

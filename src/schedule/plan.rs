@@ -442,8 +442,8 @@ impl Plan {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> =
             self.buffers.ids().map(|_| Default::default()).collect();
-        let mut found = Vec::new();
-        for (at, step) in self.steps.iter().enumerate() {
+        let mut conflicts = Vec::new();
+        for (index, step) in self.steps.iter().enumerate() {
             let reads = step.reads().into_iter().map(|view| (view, false));
             for (view, is_write) in reads.chain(step.writes().into_iter().map(|view| (view, true))) {
                 let (_, range) = self.span(view);
@@ -452,12 +452,12 @@ impl Plan {
                 let earlier = writes
                     .iter()
                     .chain(read)
-                    .filter(|(other, by)| *by != at && other.start < range.end && range.start < other.end);
-                found.extend(earlier.map(|(_, by)| (*by, at)));
-                if is_write { writes } else { reads }.push((range, at));
+                    .filter(|(other, by)| *by != index && other.start < range.end && range.start < other.end);
+                conflicts.extend(earlier.map(|(_, by)| (*by, index)));
+                if is_write { writes } else { reads }.push((range, index));
             }
         }
-        found
+        conflicts
     }
 
     /// Returns the needed streams, at least two.

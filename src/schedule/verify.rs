@@ -188,7 +188,7 @@ fn unordered(
                         && (*writes || *other_writes)
                 })
             });
-            let what = if conflict {
+            let problem = if conflict {
                 "touches the same bytes as a step of another stream"
             } else if of_the_cores(&plan.steps[first], &plan.steps[second]) {
                 "needs cores that a step of another stream uses"
@@ -196,7 +196,7 @@ fn unordered(
                 continue;
             };
             problems.push(
-                Diagnostic::new(place(plan, second), what)
+                Diagnostic::new(place(plan, second), problem)
                     .expected("an event between them")
                     .found(format!("none after {}", place(plan, first))),
             );
@@ -288,7 +288,7 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
                 .push(Diagnostic::new(place(plan, index), format!("there is no group {}", exchange.group)));
             continue;
         };
-        let Some(at) = ranks.iter().position(|rank| *rank == plan.rank) else {
+        let Some(position) = ranks.iter().position(|rank| *rank == plan.rank) else {
             problems.push(Diagnostic::new(place(plan, index), format!("the rank is not of group {ranks:?}")));
             continue;
         };
@@ -298,7 +298,7 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
         {
             problems.push(Diagnostic::new(place(plan, index), "no collective of a card sums as a tree"));
         }
-        let own = |counts: &[usize]| counts.get(at).copied().filter(|_| counts.len() == ranks.len());
+        let own = |counts: &[usize]| counts.get(position).copied().filter(|_| counts.len() == ranks.len());
         let fits = match &exchange.kind {
             CollectiveKind::AllReduce { .. } => send == recv,
             CollectiveKind::AllGather { counts } => {
@@ -313,9 +313,11 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
             }
             CollectiveKind::Reduce { root, .. } => send == recv && *root < ranks.len(),
             CollectiveKind::Broadcast { root } => exchange.send == exchange.recv && *root < ranks.len(),
-            CollectiveKind::Send { to: peer } => send > 0 && recv == 0 && *peer < ranks.len() && *peer != at,
+            CollectiveKind::Send { to: peer } => {
+                send > 0 && recv == 0 && *peer < ranks.len() && *peer != position
+            }
             CollectiveKind::Receive { from: peer } => {
-                send == 0 && recv > 0 && *peer < ranks.len() && *peer != at
+                send == 0 && recv > 0 && *peer < ranks.len() && *peer != position
             }
         };
         if let Some(call) = &exchange.product

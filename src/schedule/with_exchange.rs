@@ -56,7 +56,7 @@ type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 impl JoinCandidates {
     pub(super) fn of(plans: &[&Plan]) -> Self {
         let mut outcomes: Vec<Outcomes> = plans.par_iter().map(|plan| outcomes(plan)).collect();
-        let mut found: Vec<RankPairs> = plans.iter().map(|_| RankPairs::default()).collect();
+        let mut pairs_of_ranks: Vec<RankPairs> = plans.iter().map(|_| RankPairs::default()).collect();
         let (profile, turns) = (Profile::of(CHIP), turns(&outcomes));
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
@@ -69,22 +69,26 @@ impl JoinCandidates {
             if of_all.len() < ranks.len() {
                 continue;
             }
-            let is_taken =
-                places.iter().zip(&of_all).any(|(at, (_, outcome))| found[*at].has_product_of(outcome));
+            let is_taken = places
+                .iter()
+                .zip(&of_all)
+                .any(|(at, (_, outcome))| pairs_of_ranks[*at].has_product_of(outcome));
             let reason = match agree(&of_all).and_then(|()| pays(&profile, ranks, &of_all)) {
                 Ok(()) if is_taken => Some("its product is one call with another exchange".to_owned()),
                 judged => judged.err(),
             };
             for (at, (step, outcome)) in places.into_iter().zip(of_all) {
                 match (&reason, outcome) {
-                    (None, Ok(pair)) => found[at].pairs.push(pair),
-                    (Some(reason), _) => found[at].apart.push((plans[at].steps[step].op, reason.clone())),
+                    (None, Ok(pair)) => pairs_of_ranks[at].pairs.push(pair),
+                    (Some(reason), _) => {
+                        pairs_of_ranks[at].apart.push((plans[at].steps[step].op, reason.clone()));
+                    }
                     // Unreachable: ranks agree only if each has a pair.
                     (None, Err(_)) => {}
                 }
             }
         }
-        Self(found)
+        Self(pairs_of_ranks)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -213,17 +217,17 @@ fn touching(plan: &Plan) -> IdVec<BufferId, Vec<usize>> {
 fn outcomes(plan: &Plan) -> Outcomes {
     let touching = touching(plan);
     let mut next: BTreeMap<GroupId, usize> = BTreeMap::new();
-    let mut found = Outcomes::new();
+    let mut outcomes = Outcomes::new();
     for (at, step) in plan.steps.iter().enumerate() {
         let Action::Exchange(exchange) = &step.action else { continue };
         let turn = next.entry(exchange.group).or_default();
         let site = ExchangeSite { plan, touching: &touching, at, exchange };
         if let Some(outcome) = site.pair() {
-            found.insert((exchange.group, *turn), (at, outcome));
+            outcomes.insert((exchange.group, *turn), (at, outcome));
         }
         *turn += 1;
     }
-    found
+    outcomes
 }
 
 struct ExchangeSite<'a> {

@@ -203,8 +203,8 @@ impl Shares {
         self.host += (first - start_ns + (end_ns - last)) as f64 / whole;
         let mut running = [0_i64; 3];
         let mut since = first;
-        for (at, what, by) in changes {
-            let part = (at - since) as f64 / whole;
+        for (time_ns, kind, by) in changes {
+            let part = (time_ns - since) as f64 / whole;
             let share = match running.map(|count| count > 0) {
                 [true, false, _] => &mut self.compute,
                 [true, true, _] => &mut self.hidden_communication,
@@ -213,8 +213,8 @@ impl Shares {
                 [false, false, false] => &mut self.launch,
             };
             *share += part;
-            running[what] += by;
-            since = at;
+            running[kind] += by;
+            since = time_ns;
         }
     }
 }

@@ -445,9 +445,9 @@ impl Lowered {
     /// A part of the step was not lowered.
     pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<StepProgram<'_>>, Diagnostics> {
         let of_one = |part: &StepPart| layout.stages == 1 || *part == StepPart::Update;
-        let mut found: Vec<StepProgram<'_>> = Vec::new();
+        let mut runs: Vec<StepProgram<'_>> = Vec::new();
         for part in layout.warmup_programs(recipe).into_iter().chain(layout.programs(recipe)) {
-            if found.iter().any(|run| run.part == part) {
+            if runs.iter().any(|run| run.part == part) {
                 continue;
             }
             let steps = if of_one(&part) {
@@ -456,7 +456,7 @@ impl Lowered {
                 let steps = StepPart::of_step(layout.micro_batches(recipe), false, recipe.order());
                 if part == StepPart::Compressed { StepPart::compressed(steps) } else { steps }
             };
-            let at = |step: &StepPart| {
+            let number_of = |step: &StepPart| {
                 let known = || {
                     self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ")
                 };
@@ -467,7 +467,7 @@ impl Lowered {
                     Diagnostics::from(missing().expected("one of a step").found(known()).help(help))
                 })
             };
-            let mut numbers: Vec<usize> = steps.iter().map(at).collect::<Result<_, _>>()?;
+            let mut numbers: Vec<usize> = steps.iter().map(number_of).collect::<Result<_, _>>()?;
             let own = numbers.clone();
             numbers.sort_unstable();
             numbers.dedup();
@@ -484,9 +484,9 @@ impl Lowered {
             };
             let micro_batches = own.iter().filter_map(|number| numbers.binary_search(number).ok()).collect();
             let programs = numbers.iter().map(staged).collect();
-            found.push(StepProgram { part, programs, micro_batches, homes: &self.homes });
+            runs.push(StepProgram { part, programs, micro_batches, homes: &self.homes });
         }
-        Ok(found)
+        Ok(runs)
     }
 }
 

@@ -33,7 +33,7 @@ const DEVIATION: f64 = 0.02;
 /// Returns the initialization of each param, from the ops that read it.
 #[must_use]
 pub fn inits(program: &Program) -> BTreeMap<String, Init> {
-    let mut found: Vec<Option<Init>> = vec![None; program.values.len()];
+    let mut inits: Vec<Option<Init>> = vec![None; program.values.len()];
     let mut origin: Vec<ValueId> = program.values.ids().collect();
     for op in program.ops.values() {
         if let Kind::Cast { .. } = op.kind {
@@ -46,7 +46,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
             _ => continue,
         };
         for operand in &op.operands {
-            found[origin[operand.index()].index()] = Some(init);
+            inits[origin[operand.index()].index()] = Some(init);
         }
     }
     let init = |id: ValueId| {
@@ -54,7 +54,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
         let init = match () {
             () if name.ends_with(".lora_A.weight") => Init::Uniform,
             () if name.ends_with(".lora_B.weight") => Init::Zeros,
-            () => found[id.index()].unwrap_or(Init::Zeros),
+            () => inits[id.index()].unwrap_or(Init::Zeros),
         };
         (name, init)
     };

@@ -231,7 +231,7 @@ fn adapters<'a>(
 ) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
     let weight =
         |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
-    let mut found = Vec::new();
+    let mut layouts = Vec::new();
     for value in loss.with_role(Role::Param).map(|id| &loss.values[id]) {
         let inner = value.name.strip_suffix(".lora_A.weight").and_then(|layer| {
             let tensor = format!("{layer}.weight");
@@ -249,9 +249,9 @@ fn adapters<'a>(
             if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
         let cuts = dims(&stored[of.index()], names).into_iter();
         let shared = cuts.filter(|(dim, _)| (first..first + own.len()).contains(dim));
-        found.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));
+        layouts.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));
     }
-    found
+    layouts
 }
 
 fn dims<'a>(layout: &Layout, names: &'a [String]) -> Vec<(usize, &'a str)> {

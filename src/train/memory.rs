@@ -70,16 +70,16 @@ pub fn problem(
 /// Returns layouts with less memory and their options. Each has one change, and the last has all
 /// changes.
 fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
-    let mut found = Vec::new();
+    let mut layouts = Vec::new();
     let mut least = (Vec::new(), *layout);
     if layout.recompute == Recompute::None {
-        found.push((
+        layouts.push((
             "--recompute selective".to_owned(),
             Layout { recompute: Recompute::Selective, ..*layout },
         ));
     }
     if layout.recompute != Recompute::Full {
-        found.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
+        layouts.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
         least = (vec!["--recompute full".to_owned()], Layout { recompute: Recompute::Full, ..least.1 });
     }
     if layout.data * layout.context * layout.grid.depth > 1
@@ -88,7 +88,7 @@ fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     {
         let stages = [(1, Zero::Moments), (2, Zero::Gradients), (3, Zero::Weights)];
         let above = stages.into_iter().filter(|(_, zero)| *zero > layout.zero);
-        found.extend(above.map(|(stage, zero)| (format!("--zero {stage}"), Layout { zero, ..*layout })));
+        layouts.extend(above.map(|(stage, zero)| (format!("--zero {stage}"), Layout { zero, ..*layout })));
         least.0.push("--zero 3".to_owned());
         least.1.zero = Zero::Weights;
     }
@@ -96,12 +96,12 @@ fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let fewest = layout.grid.depth;
     if layout.micro_batch > fewest {
         let half = layout.micro_batch.div_ceil(2).max(fewest);
-        found.push((format!("--micro-batch {half}"), Layout { micro_batch: half, ..*layout }));
+        layouts.push((format!("--micro-batch {half}"), Layout { micro_batch: half, ..*layout }));
         least.0.push(format!("--micro-batch {fewest}"));
         least.1.micro_batch = fewest;
     }
     if least.0.len() > 1 {
-        found.push((least.0.join(" "), least.1));
+        layouts.push((least.0.join(" "), least.1));
     }
-    found
+    layouts
 }

@@ -106,15 +106,15 @@ impl Optimizer {
         clip_norm: f64,
     ) -> Operand {
         let one = build.input(input::ONE, [], DType::F32);
-        let found = gradients(build, &[(loss, one)], params);
-        for (param, _) in params.iter().zip(&found).filter(|(_, gradient)| gradient.is_none()) {
+        let by_param = gradients(build, &[(loss, one)], params);
+        for (param, _) in params.iter().zip(&by_param).filter(|(_, gradient)| gradient.is_none()) {
             let name = build.program().values[param.id()].name.clone();
             build.problem(Diagnostic::new(
                 format!("param `{name}`"),
                 "has no gradient: the loss does not depend on it",
             ));
         }
-        let Some(gradients) = found.into_iter().collect::<Option<Vec<Operand>>>() else { return loss };
+        let Some(gradients) = by_param.into_iter().collect::<Option<Vec<Operand>>>() else { return loss };
         let states = self.declare(build, params);
         let trained = TrainedParams { params, gradients: &gradients, states: &states, summed: &[] };
         let updated = self.update_summed(build, &trained, clip_norm);

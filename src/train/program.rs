@@ -358,19 +358,19 @@ impl Parts<'_> {
             return self.update();
         }
         let mut build = self.builder(format!("train {part:?} b={} s={}", self.batch, self.sequence));
-        let found = self.write_loss(&mut build);
+        let model_loss = self.write_loss(&mut build);
         let forward = build.program().ops.len();
-        let mut marks = PartMarks::of_forward(build.program(), &found.layers, forward, &self.cut);
+        let mut marks = PartMarks::of_forward(build.program(), &model_loss.layers, forward, &self.cut);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
-        let params = found.params;
+        let params = model_loss.params;
         if params.is_empty() {
             build.problem(Diagnostic::new("model", "has no weight to train"));
         }
         let states = self.states(&mut build, &params);
-        let segments = self.recompute.segments(&found.layers);
-        let written = gradients_with(&mut build, &[(found.loss, scale)], &params, &segments);
+        let segments = self.recompute.segments(&model_loss.layers);
+        let written = gradients_with(&mut build, &[(model_loss.loss, scale)], &params, &segments);
         marks.adjoints(build.program(), forward, &written.adjoint_of);
-        build.output(name::LOSS, found.loss);
+        build.output(name::LOSS, model_loss.loss);
         let behind = build.program().ops.len();
         let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
@@ -451,23 +451,23 @@ impl Parts<'_> {
         let (old, new) = self.optimizer.shares();
         let factor = build.input(name::FACTOR, [], DType::F32);
         whole.iter_mut().for_each(|gradient| *gradient = build.mul(*gradient, factor));
-        for (at, param) in params.iter().enumerate() {
-            let Some(kept_back) = states.kept_back[at] else {
+        for (index, param) in params.iter().enumerate() {
+            let Some(kept_back) = states.kept_back[index] else {
                 summed.push(None);
                 continue;
             };
             let name = name_of(build, *param);
-            let moment = states.optimizer[at][0];
-            let scale = self.optimizer.scale(build, &states.optimizer[at], updates);
+            let moment = states.optimizer[index][0];
+            let scale = self.optimizer.scale(build, &states.optimizer[index], updates);
             let [known, sent] =
-                [(old, moment, "known."), (new, whole[at], SENT)].map(|(share, of, prefix)| {
+                [(old, moment, "known."), (new, whole[index], SENT)].map(|(share, of, prefix)| {
                     let part = build.op(Kind::Scale { by: share }, &[of]);
                     let part = scale.map_or(part, |[_, inverse]| build.mul(part, inverse));
                     build.name(part, format!("{prefix}{name}"))
                 });
             let kind = Kind::CompressedSum { axes: Vec::new(), by };
             let [_, sum] = build.several(kind, &[sent, kept_back, known]);
-            whole[at] = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
+            whole[index] = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
             summed.push(Some(SummedMoment { inverse: scale.map(|[_, inverse]| inverse) }));
         }
         summed
@@ -486,8 +486,8 @@ impl Parts<'_> {
         let compressed =
             if part == StepPart::Compressed { matrices(build.program()) } else { BTreeSet::new() };
         let mut whole = Vec::with_capacity(params.len());
-        for (at, gradient) in gradients.into_iter().enumerate() {
-            let name = name_of(build, params[at]);
+        for (index, gradient) in gradients.into_iter().enumerate() {
+            let name = name_of(build, params[index]);
             let Some(mut gradient) = gradient else {
                 build.problem(Diagnostic::new(name, "the loss does not depend on it, so it has no gradient"));
                 continue;
@@ -505,12 +505,13 @@ impl Parts<'_> {
                 build.name(gradient, format!("{MICRO}{name}"));
             }
             for level in &added {
-                gradient = build.add(accumulated[*level][at], gradient);
+                gradient = build.add(accumulated[*level][index], gradient);
             }
             match left {
-                Some(level) => drop(build.op(Kind::Assign, &[accumulated[level][at], gradient])),
+                Some(level) => drop(build.op(Kind::Assign, &[accumulated[level][index], gradient])),
                 None => {
-                    let stands_before = if compressed.contains(&params[at].id()) { PARTS } else { GRADIENT };
+                    let stands_before =
+                        if compressed.contains(&params[index].id()) { PARTS } else { GRADIENT };
                     build.name(gradient, format!("{stands_before}{name}"));
                     whole.push(gradient);
                 }

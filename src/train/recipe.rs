@@ -170,13 +170,13 @@ impl Schedule {
             return self.lr * (step + 1) as f64 / self.warmup_steps as f64;
         }
         let all = steps.saturating_sub(self.warmup_steps).max(1) as f64;
-        let at = ((step - self.warmup_steps) as f64 / all).min(1.0);
+        let progress = ((step - self.warmup_steps) as f64 / all).min(1.0);
         let falls = |share: f64| self.min_lr + (self.lr - self.min_lr) * share;
         match self.name {
             ScheduleKind::Constant => self.lr,
-            ScheduleKind::Linear => falls(1.0 - at),
-            ScheduleKind::Cosine => falls((1.0 + (std::f64::consts::PI * at).cos()) / 2.0),
-            ScheduleKind::Wsd => falls(((1.0 - at) / Self::DECAY).min(1.0)),
+            ScheduleKind::Linear => falls(1.0 - progress),
+            ScheduleKind::Cosine => falls((1.0 + (std::f64::consts::PI * progress).cos()) / 2.0),
+            ScheduleKind::Wsd => falls(((1.0 - progress) / Self::DECAY).min(1.0)),
         }
     }
 }
@@ -230,9 +230,9 @@ impl Recipe {
             need(key, positive, value.to_string(), value > 0);
         }
         let tokens = self.global_batch.checked_mul(self.seq);
-        let found = format!("{} sequences of {} tokens", self.global_batch, self.seq);
+        let tokens_of_step = format!("{} sequences of {} tokens", self.global_batch, self.seq);
         let fits = tokens.is_some_and(|tokens| tokens <= MOST_TOKENS);
-        need("global_batch and seq", &format!("at most {MOST_TOKENS} tokens a step"), found, fits);
+        need("global_batch and seq", &format!("at most {MOST_TOKENS} tokens a step"), tokens_of_step, fits);
         let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         let Schedule { lr, min_lr, .. } = self.schedule;
         need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);

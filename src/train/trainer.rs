@@ -243,7 +243,7 @@ impl Trainer {
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut found = StepOutcome {
+        let mut outcome = StepOutcome {
             step,
             loss: 0.0,
             grad_norm: 0.0,
@@ -256,20 +256,20 @@ impl Trainer {
         let given = self.optimizer_inputs(updates, rate);
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
-        for at in 0..self.parts_now().len() {
-            let (part, program) = self.parts_now()[at];
+        for part_index in 0..self.parts_now().len() {
+            let (part, program) = self.parts_now()[part_index];
             let mut inputs = match part {
                 StepPart::Update => NamedTensors::new(),
                 _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
-                _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
+                _ => self.inputs(batch, part_index * self.layout.batch(), seq, labels, loss_scale),
             };
             match part {
                 StepPart::Update => {
-                    found.loss = total(self.recipe.order(), std::mem::take(&mut losses));
-                    if !self.may_move(&mut found)? {
+                    outcome.loss = total(self.recipe.order(), std::mem::take(&mut losses));
+                    if !self.may_move(&mut outcome)? {
                         break;
                     }
-                    let factor = factor(clip_norm, found.grad_norm) / loss_scale;
+                    let factor = factor(clip_norm, outcome.grad_norm) / loss_scale;
                     inputs.extend(of_update().chain([number_input(name::FACTOR, factor)]));
                 }
                 part if part.ends_step() && !is_scaled && self.layout.stages == 1 => {
@@ -281,7 +281,7 @@ impl Trainer {
             let run = run_window(&self.engine);
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
-                let name = self.phase_name(part, at);
+                let name = self.phase_name(part, part_index);
                 // The lead of an early rank counts in the run before.
                 let start_ns =
                     self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
@@ -298,24 +298,24 @@ impl Trainer {
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, value) in numbers(&outputs) {
                 match unnumbered(&name) {
-                    name::LOSS => losses.push((micro_batch(&name).unwrap_or(at), value)),
-                    _ => found.grad_norm = value / loss_scale,
+                    name::LOSS => losses.push((micro_batch(&name).unwrap_or(part_index), value)),
+                    _ => outcome.grad_norm = value / loss_scale,
                 }
             }
         }
         // Losses that no update part has summed.
-        found.loss += total(self.recipe.order(), losses);
-        for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
-            if !value.is_finite() && !found.is_skipped {
+        outcome.loss += total(self.recipe.order(), losses);
+        for (what, value) in [("loss", outcome.loss), ("norm of the gradients", outcome.grad_norm)] {
+            if !value.is_finite() && !outcome.is_skipped {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
             }
         }
-        self.advance(&found);
+        self.advance(&outcome);
         self.times.seconds = match window.filter(|_| self.has_clock) {
             Some(window) => (window.end - window.start) as f64 / 1e9,
             None => began.elapsed().as_secs_f64(),
         };
-        Ok((found, phases))
+        Ok((outcome, phases))
     }
 
     fn phase_name(&self, part: StepPart, at: usize) -> String {
@@ -376,21 +376,21 @@ impl Trainer {
     /// Decides whether a scaled step may update the weights, and adjusts the scale. All processes
     /// have the same loss and norm, so they decide alike. A loss that is not finite is an error,
     /// because the scale multiplies it only afterwards.
-    fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
-        self.check_loss(found)?;
-        let is_finite = found.grad_norm.is_finite();
+    fn may_move(&mut self, outcome: &mut StepOutcome) -> Result<bool, Error> {
+        self.check_loss(outcome)?;
+        let is_finite = outcome.grad_norm.is_finite();
         let scaling = self.recipe.loss_scale;
         let can_go_on = self.progress.loss_scale.as_mut().is_none_or(|scale| scale.next(is_finite, &scaling));
         if !is_finite {
-            (found.is_skipped, found.spoiled) = (true, self.spoiled()?);
+            (outcome.is_skipped, outcome.spoiled) = (true, self.spoiled()?);
         }
         match can_go_on {
             true => Ok(is_finite),
             false => Err(Error::NotFinite {
-                step: found.step,
+                step: outcome.step,
                 what: "norm of the gradients at the least loss scale",
-                value: found.grad_norm,
-                spoiled: found.spoiled.take(),
+                value: outcome.grad_norm,
+                spoiled: outcome.spoiled.take(),
             }),
         }
     }
@@ -407,7 +407,7 @@ impl Trainer {
     /// otherwise in weights. Only its own gradient can spoil a moment.
     fn spoiled(&mut self) -> Result<Option<NonFiniteGradient>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
-        let mut found = None;
+        let mut non_finite = None;
         self.engine.load(|shards| {
             let is_of = |prefix: &str| {
                 let tensors = shards.states().iter().flatten();
@@ -419,13 +419,13 @@ impl Trainer {
                 let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
                 if !part.read()?.as_chunks().0.iter().all(is_finite) {
                     let weight = part.tensor().name.strip_prefix(prefix).unwrap_or_default().to_owned();
-                    found = Some(NonFiniteGradient { weight, rank: part.rank() });
+                    non_finite = Some(NonFiniteGradient { weight, rank: part.rank() });
                     break;
                 }
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(non_finite)
     }
 
     /// Returns the number of the next step.
@@ -504,18 +504,18 @@ impl Trainer {
     /// A device call fails.
     #[doc(hidden)]
     pub fn parts(&mut self) -> Result<Vec<PartBytes>, Error> {
-        let mut found = Vec::new();
+        let mut all_parts = Vec::new();
         let sharding = &self.sharding;
         self.engine.load(|shards| {
             for part in shards.weights().iter().chain(shards.states()).flatten() {
                 let (rank, tensor) = (part.rank(), part.tensor().name.clone());
                 if sharding.written_by(rank).any(|(written, _)| written.name == tensor) {
-                    found.push(PartBytes { rank, tensor, bytes: part.read()? });
+                    all_parts.push(PartBytes { rank, tensor, bytes: part.read()? });
                 }
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(all_parts)
     }
 
     /// Returns [`Trainer::parts`] after checking that all values are finite.
@@ -629,11 +629,11 @@ impl Trainer {
     /// batch have label weights of zero.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
-        let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
+        let row = |sequence: usize| (first + sequence < self.recipe.global_batch).then_some(first + sequence);
         // Exact runs use the text order on every layout, because products sum tokens in input
         // order.
         let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
-        let tokens = |at: usize, shift: usize| match row(at) {
+        let tokens = |sequence: usize, shift: usize| match row(sequence) {
             Some(row) => {
                 order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect()
             }
@@ -641,32 +641,34 @@ impl Trainer {
         };
         let share = (labels as f64).recip() as f32;
         let weight = |ignored: u8| if ignored == 0 { share } else { 0.0 };
-        let weights = |at: usize| match row(at) {
+        let weights = |sequence: usize| match row(sequence) {
             Some(row) => order.iter().map(|token| weight(batch.ignore[row * s + token])).collect(),
             None => vec![0.0; s],
         };
-        let position = |at: i32| usize::try_from(at).unwrap_or_default();
-        let positions_of = |at: usize| match row(at) {
+        let position = |stored: i32| usize::try_from(stored).unwrap_or_default();
+        let positions_of = |sequence: usize| match row(sequence) {
             Some(row) => order.iter().map(|token| position(batch.positions[row * s + token])).collect(),
             None => order.clone(),
         };
         let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
         // A token attends to itself and earlier tokens of the same document.
-        let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
-        let is_other = |at: usize, token: usize, key: usize| document(at, token) != document(at, key);
+        let document =
+            |sequence: usize, token: usize| row(sequence).map(|row| batch.documents[row * s + token]);
+        let is_other =
+            |sequence: usize, token: usize, key: usize| document(sequence, token) != document(sequence, key);
         let order = order.as_slice();
-        let keys = move |at, token: usize| order.iter().map(move |key| (at, token, *key));
-        let cells = (0..b).flat_map(|at| order.iter().flat_map(move |token| keys(at, *token)));
+        let keys = move |sequence, token: usize| order.iter().map(move |key| (sequence, token, *key));
+        let cells = (0..b).flat_map(|sequence| order.iter().flat_map(move |token| keys(sequence, *token)));
         let cells: Vec<(usize, usize, usize)> = cells.collect();
         let masks = masks(config).into_iter().map(|mask| {
-            let hides = |(at, token, key): &(usize, usize, usize)| {
-                mask.hides(*token, *key) || is_other(*at, *token, *key)
+            let hides = |(sequence, token, key): &(usize, usize, usize)| {
+                mask.hides(*token, *key) || is_other(*sequence, *token, *key)
             };
             (mask.name, cells.iter().map(hides).collect::<Vec<bool>>())
         });
         let dtype = self.recipe.precision.dtype();
         let ids = |shift: usize| {
-            HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect())
+            HostTensor::int([b, s], DType::I64, (0..b).flat_map(|sequence| tokens(sequence, shift)).collect())
         };
         let mut tensors = vec![
             (input::IDS, ids(0)),

@@ -31,15 +31,15 @@ pub(super) struct Delta {
 impl Delta {
     /// Adds the elements from number `first` on, in row-major order, to `numbers`.
     pub(super) fn add(&self, first: usize, numbers: &mut [f32]) {
-        let (mut at, mut rest) = (first, numbers);
+        let (mut element, mut rest) = (first, numbers);
         while !rest.is_empty() {
-            let (row, column) = (at / self.width, at % self.width);
+            let (row, column) = (element / self.width, element % self.width);
             let (here, after) = rest.split_at_mut((self.width - column).min(rest.len()));
             let factors = &self.b[row * self.rank..][..self.rank];
             for (factor, a) in factors.iter().zip(self.a.chunks_exact(self.width)) {
                 here.iter_mut().zip(&a[column..]).for_each(|(number, a)| *number += factor * a);
             }
-            at += here.len();
+            element += here.len();
             rest = after;
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
         }
     };
     let mut problems = Diagnostics::new();
-    let mut found = BTreeMap::new();
+    let mut deltas = BTreeMap::new();
     let layers = factors(&weights, &config, checkpoint)?;
     let read =
         |name: &str| weights.read_f32(name).map_err(|error| Diagnostic::new(WEIGHTS, error.to_string()));
@@ -82,9 +82,9 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
         }
         let scale = config.scale(layer, rank) as f32;
         b.iter_mut().for_each(|b| *b *= scale);
-        found.insert(format!("{layer}.weight"), Delta { width, rank, a, b });
+        deltas.insert(format!("{layer}.weight"), Delta { width, rank, a, b });
     }
-    problems.into_result(found)
+    problems.into_result(deltas)
 }
 
 /// Returns the names of both factors of each adapted layer.
@@ -101,7 +101,7 @@ fn factors<'a>(
     for (name, info) in weights.tensors() {
         let place = || format!("{WEIGHTS}: {name}");
         let factor = |ending| name.strip_prefix(PEFT_PREFIX)?.strip_suffix(ending);
-        let (layer, at) = match (factor(".lora_A.weight"), factor(".lora_B.weight")) {
+        let (layer, factor_index) = match (factor(".lora_A.weight"), factor(".lora_B.weight")) {
             (Some(layer), _) => (layer, 0),
             (_, Some(layer)) => (layer, 1),
             _ => {
@@ -110,7 +110,7 @@ fn factors<'a>(
                 continue;
             }
         };
-        layers.entry(layer).or_default()[at] = Some(name);
+        layers.entry(layer).or_default()[factor_index] = Some(name);
         let Some(of) = checkpoint.tensor(&format!("{layer}.weight")).filter(|of| of.shape.rank() == 2) else {
             let problem = Diagnostic::new(place(), "the model does not have this linear layer")
                 .expected(format!("{layer}.weight"));
@@ -119,10 +119,12 @@ fn factors<'a>(
         };
         // The shape of a factor shows which of the configured ranks the layer has.
         let sizes = info.shape.sizes();
-        let is_of_rank = |rank: &usize| sizes == factor_shape(at, *rank, &of.shape);
+        let is_of_rank = |rank: &usize| sizes == factor_shape(factor_index, *rank, &of.shape);
         if !config.ranks().iter().any(is_of_rank) {
-            let shapes =
-                config.ranks().iter().map(|rank| Shape::from(factor_shape(at, *rank, &of.shape)).to_string());
+            let shapes = config
+                .ranks()
+                .iter()
+                .map(|rank| Shape::from(factor_shape(factor_index, *rank, &of.shape)).to_string());
             let expected = shapes.collect::<Vec<_>>().join(" or ");
             problems.push(Diagnostic::new(place(), "wrong shape").expected(expected).found(&info.shape));
         }

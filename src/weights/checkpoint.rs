@@ -176,7 +176,7 @@ impl Checkpoint {
         let mut unexpected: BTreeMap<&str, &TensorInfo> = self.tensors().collect();
         for ExpectedTensor { name, shape } in expected {
             unexpected.remove(name.as_str());
-            let Some(found) = self.tensor(name) else {
+            let Some(stored) = self.tensor(name) else {
                 problems.push(
                     Diagnostic::new(format!("{}: {name}", self.path.display()), "missing tensor")
                         .expected(shape)
@@ -184,20 +184,20 @@ impl Checkpoint {
                 );
                 continue;
             };
-            let place = || format!("{}: {name}", self.file_of(found));
-            if found.shape != *shape {
+            let place = || format!("{}: {name}", self.file_of(stored));
+            if stored.shape != *shape {
                 problems.push(
                     Diagnostic::new(place(), "wrong shape")
                         .expected(shape)
-                        .found(&found.shape)
+                        .found(&stored.shape)
                         .help("config.json and the weights are of different models"),
                 );
             }
-            if !found.dtype.is_float() {
+            if !stored.dtype.is_float() {
                 problems.push(
                     Diagnostic::new(place(), "wrong element type")
                         .expected("f32, f16 or bf16")
-                        .found(found.dtype),
+                        .found(stored.dtype),
                 );
             }
         }

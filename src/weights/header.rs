@@ -279,22 +279,22 @@ fn check_cover(file: &str, entries: &[AnyEntry], data: &Range<usize>, problems: 
     let mut covered = data.start;
     let mut last = "the header";
     for entry in entries {
-        let at = &entry.bytes;
-        if at.start < covered && !at.is_empty() {
+        let bytes = &entry.bytes;
+        if bytes.start < covered && !bytes.is_empty() {
             problems.push(
                 Diagnostic::new(place(file, &entry.name), format!("shares bytes with {last}"))
                     .expected(format!("data_offsets from {} on", covered - data.start))
-                    .found(at.start - data.start),
+                    .found(bytes.start - data.start),
             );
-        } else if at.start > covered {
+        } else if bytes.start > covered {
             problems.push(
                 Diagnostic::new(place(file, &entry.name), format!("unused bytes after {last}"))
                     .expected(format!("data_offsets from {}", covered - data.start))
-                    .found(at.start - data.start),
+                    .found(bytes.start - data.start),
             );
         }
-        if at.end > covered {
-            (covered, last) = (at.end, &entry.name);
+        if bytes.end > covered {
+            (covered, last) = (bytes.end, &entry.name);
         }
     }
     if covered < data.end {

@@ -101,7 +101,7 @@ pub(super) fn agree(
     }
     let first = |index: usize| claims.iter().find_map(|claim| claim.said[index].as_ref());
     let (rank, size, local_rank, local_size) = (first(0), first(1), first(2), first(3));
-    let found = (rank.map_or(0, |said| said.value), size.map_or(1, |said| said.value));
+    let (own_rank, world_size) = (rank.map_or(0, |said| said.value), size.map_or(1, |said| said.value));
     if problems.is_empty() {
         too_many(size, &mut problems);
         incomplete(rank, size, &mut problems);
@@ -115,7 +115,7 @@ pub(super) fn agree(
                 local.variable, local.value, size.variable, size.value
             ));
         }
-        let listed = table.and_then(|table| table.rows.get(found.0)).map(|row| row.card);
+        let listed = table.and_then(|table| table.rows.get(own_rank)).map(|row| row.card);
         if let (Some(card), Some(listed)) = (&card, listed)
             && card.value != listed
         {
@@ -127,12 +127,12 @@ pub(super) fn agree(
     }
     Ok(LaunchIdentity {
         launcher: claims.first().map_or(Launcher::Alone, |claim| claim.launcher),
-        rank: found.0,
-        size: found.1,
+        rank: own_rank,
+        size: world_size,
         local_rank: local_rank.map(|said| said.value),
         local_size: local_size.map(|said| said.value),
         card: table
-            .and_then(|table| table.rows.get(found.0))
+            .and_then(|table| table.rows.get(own_rank))
             .map(|row| row.card)
             .or(card.map(|said| said.value)),
     })

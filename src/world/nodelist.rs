@@ -38,15 +38,15 @@ pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
 
 fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
-    for (at, c) in text.char_indices() {
+    for (offset, c) in text.char_indices() {
         match c {
             '[' if inside => return None,
             '[' => inside = true,
             ']' if !inside => return None,
             ']' => inside = false,
             ',' if !inside => {
-                parts.push(&text[start..at]);
-                start = at + 1;
+                parts.push(&text[start..offset]);
+                start = offset + 1;
             }
             _ => {}
         }

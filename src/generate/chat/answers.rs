@@ -74,10 +74,10 @@ struct Around {
 }
 
 impl Conversation<'_> {
-    fn span(&self, at: usize) -> Result<AnswerSpan, Diagnostics> {
-        let found = match self.by_mark(at)? {
+    fn span(&self, message_index: usize) -> Result<AnswerSpan, Diagnostics> {
+        let found = match self.by_mark(message_index)? {
             Some(span) => Some(span),
-            None => self.by_turn(at)?,
+            None => self.by_turn(message_index)?,
         };
         found.ok_or_else(|| {
             Diagnostic::new(
@@ -86,7 +86,7 @@ impl Conversation<'_> {
             )
             .expected(format!(
                 "message {} to begin as the prompt for an answer begins, and nothing else to change with it",
-                at + 1
+                message_index + 1
             ))
             .found(format!("{:?}", self.text))
             .help("mark the answers in the template with {% generation %} and {% endgeneration %}")
@@ -107,21 +107,21 @@ impl Conversation<'_> {
 
     /// Finds the span of an answer with tool calls. Later messages need the calls, so the answer
     /// ends with its turn.
-    fn by_turn(&self, at: usize) -> Result<Option<AnswerSpan>, Diagnostics> {
-        let message = &self.messages[at];
+    fn by_turn(&self, message_index: usize) -> Result<Option<AnswerSpan>, Diagnostics> {
+        let message = &self.messages[message_index];
         if message.fields.is_empty() {
             return Ok(None);
         }
-        let turn = self.template.transcript(&self.messages[..=at])?;
+        let turn = self.template.transcript(&self.messages[..=message_index])?;
         let turn = turn.trim_end();
         let mut marked = Message { content: self.marks[0].into(), ..message.clone() };
         marked.fields.retain(|field| !CONTENT_FIELDS.contains(&field.name.as_str()));
-        let start = match self.around(self.messages, at, marked) {
+        let start = match self.around(self.messages, message_index, marked) {
             Some(Around { before, .. }) => {
-                self.start(at, &before).filter(|start| self.text.starts_with(&before[..*start]))
+                self.start(message_index, &before).filter(|start| self.text.starts_with(&before[..*start]))
             }
             None => {
-                let prompt = self.template.render(&self.messages[..at])?;
+                let prompt = self.template.render(&self.messages[..message_index])?;
                 self.text.starts_with(&prompt).then_some(prompt.len())
             }
         };
@@ -141,8 +141,8 @@ impl Conversation<'_> {
     }
 
     /// Returns the start of an answer, given `before`, the text before the mark that replaces it.
-    fn start(&self, at: usize, before: &str) -> Option<usize> {
-        let asked = &self.messages[..at];
+    fn start(&self, message_index: usize, before: &str) -> Option<usize> {
+        let asked = &self.messages[..message_index];
         let prompt = self.template.render(asked).ok()?;
         let common = common_prefix(&prompt, before);
         if common == prompt.len() {
@@ -152,22 +152,22 @@ impl Conversation<'_> {
         if before.starts_with(&plain) && common >= plain.len() {
             return Some(common);
         }
-        self.start_after_message(at, before)
+        self.start_after_message(message_index, before)
     }
 
     /// Finds the start of an answer if the template changes earlier messages when the conversation
     /// continues. Only the text after the previous message is compared.
-    fn start_after_message(&self, at: usize, before: &str) -> Option<usize> {
+    fn start_after_message(&self, message_index: usize, before: &str) -> Option<usize> {
         let mut messages = self.messages.to_vec();
-        let previous = messages.get_mut(at.checked_sub(1)?)?;
+        let previous = messages.get_mut(message_index.checked_sub(1)?)?;
         // Many templates trim white space.
         let words = previous.content.trim_end().len();
         previous.content.insert(words, self.marks[1]);
         let answer = Message::new(ASSISTANT, self.marks[0]);
         let behind = |text: &str| text.rsplit_once(self.marks[1]).map(|(_, behind)| behind.to_owned());
-        let prompt = behind(&self.template.render(&messages[..at]).ok()?)?;
-        let plain = behind(&self.template.transcript(&messages[..at]).ok()?)?;
-        let header = behind(&self.around(&messages, at, answer)?.before)?;
+        let prompt = behind(&self.template.render(&messages[..message_index]).ok()?)?;
+        let plain = behind(&self.template.transcript(&messages[..message_index]).ok()?)?;
+        let header = behind(&self.around(&messages, message_index, answer)?.before)?;
         let common = common_prefix(&prompt, &header);
         let is_proven = common == prompt.len() || (header.starts_with(&plain) && common >= plain.len());
         (is_proven && before.ends_with(&header)).then(|| before.len() - header.len() + common)

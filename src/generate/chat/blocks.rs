@@ -70,7 +70,7 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
 fn end_of(tag: &str, closed_by: &str) -> usize {
     let mut quote = None;
     let mut is_escaped = false;
-    for (at, c) in tag.char_indices().skip(2) {
+    for (offset, c) in tag.char_indices().skip(2) {
         if is_escaped {
             is_escaped = false;
             continue;
@@ -81,7 +81,7 @@ fn end_of(tag: &str, closed_by: &str) -> usize {
                 c if c == open => quote = None,
                 _ => {}
             },
-            None if tag[at..].starts_with(closed_by) => return at + closed_by.len(),
+            None if tag[offset..].starts_with(closed_by) => return offset + closed_by.len(),
             None if matches!(c, '\'' | '"') && closed_by != "#}" => quote = Some(c),
             None => {}
         }

@@ -208,16 +208,16 @@ pub(super) struct MarkedText {
 impl MarkedText {
     /// Removes the marks from a text.
     fn of(marked: &str) -> Self {
-        let mut found = Self { text: String::with_capacity(marked.len()), blocks: Vec::new() };
+        let mut rendered = Self { text: String::with_capacity(marked.len()), blocks: Vec::new() };
         let mut start = 0;
         for c in marked.chars() {
             match c {
-                c if c == MARKS[0] => start = found.text.len(),
-                c if c == MARKS[1] => found.blocks.push(start..found.text.len()),
-                c => found.text.push(c),
+                c if c == MARKS[0] => start = rendered.text.len(),
+                c if c == MARKS[1] => rendered.blocks.push(start..rendered.text.len()),
+                c => rendered.text.push(c),
             }
         }
-        found
+        rendered
     }
 }
 

@@ -159,22 +159,22 @@ impl Tokenizer {
         let share = chunks.len().div_ceil(rayon::current_num_threads()).max(1);
         let parts = chunks.par_chunks(share).map(|chunks| {
             let mut known: FxHashMap<&str, Vec<Piece>> = FxHashMap::default();
-            let mut found = Vec::new();
+            let mut all_pieces = Vec::new();
             for ends in chunks {
                 let (start, chunk) = (ends[0], &text[ends[0]..ends[1]]);
                 if start == 0 {
-                    found.extend(self.pieces_at_once(chunk)?);
+                    all_pieces.extend(self.pieces_at_once(chunk)?);
                 } else if let Some(pieces) = known.get(chunk) {
-                    found.extend(pieces.iter().map(|piece| moved(piece, start)));
+                    all_pieces.extend(pieces.iter().map(|piece| moved(piece, start)));
                 } else {
                     let pieces = self.pieces_of_chunk(chunk)?;
-                    found.extend(pieces.iter().map(|piece| moved(piece, start)));
+                    all_pieces.extend(pieces.iter().map(|piece| moved(piece, start)));
                     if chunk.len() <= WORD {
                         known.insert(chunk, pieces);
                     }
                 }
             }
-            Ok(found)
+            Ok(all_pieces)
         });
         Ok(parts.collect::<Result<Vec<_>, Diagnostics>>()?.concat())
     }

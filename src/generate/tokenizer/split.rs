@@ -78,21 +78,22 @@ impl SplitRule {
         let mut starts = vec![0];
         // The end of all added tokens found so far.
         let mut covered = None;
-        for (at, byte) in bytes.iter().enumerate() {
+        for (offset, byte) in bytes.iter().enumerate() {
             let found = self.added[usize::from(*byte)]
                 .iter()
-                .filter(|token| bytes[at..].starts_with(token.as_bytes()));
-            covered = covered.max(found.map(|token| at + token.len()).max());
+                .filter(|token| bytes[offset..].starts_with(token.as_bytes()));
+            covered = covered.max(found.map(|token| offset + token.len()).max());
             let is_start = match byte {
-                b' ' => text[..at].chars().next_back().is_some_and(|before| !before.is_whitespace()),
-                b'\n' => at > 0 && bytes[at - 1].is_ascii_alphabetic(),
+                b' ' => text[..offset].chars().next_back().is_some_and(|before| !before.is_whitespace()),
+                b'\n' => offset > 0 && bytes[offset - 1].is_ascii_alphabetic(),
                 0xE3 | 0xEF => {
-                    text[at..].starts_with(PUNCTUATION) && text[..at].ends_with(|c| IDEOGRAPHS.contains(&c))
+                    text[offset..].starts_with(PUNCTUATION)
+                        && text[..offset].ends_with(|c| IDEOGRAPHS.contains(&c))
                 }
                 _ => false,
             };
-            if is_start && covered.is_none_or(|end| end < at) {
-                starts.push(at);
+            if is_start && covered.is_none_or(|end| end < offset) {
+                starts.push(offset);
             }
         }
         starts

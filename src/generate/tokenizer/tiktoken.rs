@@ -193,13 +193,13 @@ mod tests {
                 .max_by_key(|(token, n)| (*n, token.clone()));
             let Some((best, _)) = best else { break };
             for word in &mut words {
-                let mut at = 0;
-                while at + 1 < word.len() {
-                    if [word[at].as_slice(), &word[at + 1]].concat() == best {
-                        word.remove(at + 1);
-                        word[at].clone_from(&best);
+                let mut position = 0;
+                while position + 1 < word.len() {
+                    if [word[position].as_slice(), &word[position + 1]].concat() == best {
+                        word.remove(position + 1);
+                        word[position].clone_from(&best);
                     }
-                    at += 1;
+                    position += 1;
                 }
             }
             tokens.push(best);

@@ -95,7 +95,7 @@ impl OpsAlone {
         one: &NamedTensors,
         many: &WholeValues,
     ) -> SameOperands {
-        let mut found = SameOperands::default();
+        let mut same_operands = SameOperands::default();
         for (index, depth) in &self.ops {
             let op = &program.ops.values()[*index];
             let id = op.result();
@@ -109,13 +109,13 @@ impl OpsAlone {
                     relative(program, precision, many.behind(op, own)) * magnitude(expected.floats())
                 }
             };
-            found.values += 1;
-            found.integers += numbers_of(&op.kind, &expected);
+            same_operands.values += 1;
+            same_operands.integers += numbers_of(&op.kind, &expected);
             let difference =
                 worst(&op_text(program, op), &numbers(tensor), numbers(&expected).floats(), bound);
-            difference.into_iter().for_each(|difference| keep_worse(&mut found.closest, difference));
+            difference.into_iter().for_each(|difference| keep_worse(&mut same_operands.closest, difference));
         }
-        found
+        same_operands
     }
 }
 

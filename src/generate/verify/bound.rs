@@ -44,7 +44,7 @@ pub(super) struct Roundings {
 
 impl Roundings {
     /// Returns the roundings after `ops` ops, if any integer may differ.
-    pub(super) fn of(self, program: &Program, ops: usize) -> Self {
+    pub(super) fn after(self, program: &Program, ops: usize) -> Self {
         let is_quantised = |kind: &Kind| matches!(kind, Kind::QuantMatMul { .. });
         let products = program.ops.values()[..ops].iter().filter(|op| is_quantised(&op.kind)).count();
         Self { ops, integers: products as f64 * STEP * STEP, ..self }

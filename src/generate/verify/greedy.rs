@@ -40,7 +40,7 @@ pub(super) fn compare(
     precision: Precision,
     roundings: Roundings,
     reference: &Continuation,
-    found: &mut Verification,
+    verification: &mut Verification,
 ) -> Result<(), Error> {
     let ids = setup.generate(precision, reference)?;
     let f32 = Precision::from(DType::F32);
@@ -52,11 +52,11 @@ pub(super) fn compare(
 
     let mut choices = Vec::new();
     let scale = magnitude(exact.floats());
-    for (at, (logits, &expected)) in steps.iter().zip(&reference.ids).enumerate() {
+    for (step, (logits, &expected)) in steps.iter().zip(&reference.ids).enumerate() {
         let chosen = likeliest(logits);
         if chosen != expected {
-            let (margin, bound) = (ahead(at, chosen, expected), 2.0 * exact_bound * scale);
-            choices.push(Choice { precision: f32, at, expected, found: chosen, margin, bound });
+            let (margin, bound) = (ahead(step, chosen, expected), 2.0 * exact_bound * scale);
+            choices.push(Choice { precision: f32, at: step, expected, found: chosen, margin, bound });
         }
     }
     let mut bound = exact_bound;
@@ -64,7 +64,7 @@ pub(super) fn compare(
         let (rounded, rounded_bound) = setup.follow(precision, roundings, reference)?;
         bound = rounded_bound;
         let difference = worst("logits of the greedy tokens", &rounded, exact.floats(), bound * scale);
-        difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
+        difference.into_iter().for_each(|difference| keep_worse(&mut verification.rounded, difference));
     }
     // After the first different token, the session reads another text.
     if let Some(at) = ids.iter().zip(&reference.ids).position(|(found, expected)| found != expected) {
@@ -72,7 +72,7 @@ pub(super) fn compare(
         let (margin, bound) = (ahead(at, expected, chosen), 2.0 * bound * scale);
         choices.push(Choice { precision, at, expected, found: chosen, margin, bound });
     }
-    found.greedy = Some(Greedy { expected: reference.ids.clone(), found: ids, choices });
+    verification.greedy = Some(Greedy { expected: reference.ids.clone(), found: ids, choices });
     Ok(())
 }
 
@@ -127,7 +127,7 @@ impl VerifySetup<'_> {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
         let program = decoder(config, run(1, deployment.context), precision, Head::LastLogits)?;
-        let bound = relative(&program, precision, roundings.of(&program, program.ops.len()));
+        let bound = relative(&program, precision, roundings.after(&program, program.ops.len()));
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }
 }

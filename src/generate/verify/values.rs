@@ -104,7 +104,7 @@ impl WholeValues {
     pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
         let mut now = Roundings::default();
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
-            now = now.of(program, index + 1);
+            now = now.after(program, index + 1);
             now.sums += op.results.iter().map(|id| many.roundings_of_sum(*id)).sum::<f64>();
             now = self.behind(op, now);
             now
@@ -134,7 +134,7 @@ impl WholeValues {
         many: &Self,
         precision: Precision,
         order: SumOrder,
-        found: &mut Verification,
+        verification: &mut Verification,
     ) {
         let roundings = self.roundings(program, many);
         let made = program.ops.values().iter().enumerate();
@@ -149,8 +149,8 @@ impl WholeValues {
             if !expected.dtype.is_float() {
                 continue;
             }
-            found.values += 1;
-            found.same_bits += usize::from(has_same_bits(&expected.data, &tensor.data));
+            verification.values += 1;
+            verification.same_bits += usize::from(has_same_bits(&expected.data, &tensor.data));
             let bound = match order {
                 SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
                 _ => relative(program, precision, roundings[index]) * magnitude(expected.floats()),
@@ -158,10 +158,10 @@ impl WholeValues {
             let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else {
                 continue;
             };
-            if found.first_difference.is_none() && !difference.is_within() {
-                found.first_difference = Some(difference.clone());
+            if verification.first_difference.is_none() && !difference.is_within() {
+                verification.first_difference = Some(difference.clone());
             }
-            keep_worse(&mut found.closest, difference);
+            keep_worse(&mut verification.closest, difference);
         }
     }
 }

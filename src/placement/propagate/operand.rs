@@ -19,13 +19,13 @@ impl Propagation<'_> {
         now: &KnownLayouts,
     ) -> Option<Score> {
         let value = &self.program.values[operand];
-        let Some(found) = &now.layouts[operand.index()] else {
+        let Some(known) = &now.layouts[operand.index()] else {
             return Some(Score {
                 local_elems: layout.largest_local_elems(self.mesh, &value.shape),
                 ..Score::default()
             });
         };
-        if found == layout {
+        if known == layout {
             return Some(Score::default());
         }
         // An in-place op must overwrite the value, not a copy.
@@ -35,11 +35,11 @@ impl Propagation<'_> {
         if now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
             return Some(Score::default());
         }
-        let mut found = found.clone();
+        let mut known = known.clone();
         if self.gathered_at_use[operand.index()] {
-            found.dims.iter_mut().for_each(|axes| axes.retain(|axis| !self.storage_axes.contains(axis)));
+            known.dims.iter_mut().for_each(|axes| axes.retain(|axis| !self.storage_axes.contains(axis)));
         }
-        let mut cost = cost(&found, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
+        let mut cost = cost(&known, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
         if value.role == Role::Param {
             cost.moved_bytes = cost.moved_bytes.saturating_mul(PARAM_MOVE_FACTOR);
         }

@@ -38,28 +38,28 @@ impl Propagation<'_> {
     /// Collects everything that a cut trial depends on: the ops from `id` to the next pinned
     /// result, and the known layouts of their operands.
     pub(super) fn situation(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Situation {
-        let mut found = Situation::default();
-        (&weight.axes, self.kinds[weight.user.index()]).hash(&mut found);
+        let mut hasher = Situation::default();
+        (&weight.axes, self.kinds[weight.user.index()]).hash(&mut hasher);
         let mut seen: SmallVec<[ValueId; 64]> = SmallVec::new();
         for id in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD) {
             let op = &self.program.ops[id];
-            (self.kinds[id.index()], op.operands.len(), op.results.len()).hash(&mut found);
+            (self.kinds[id.index()], op.operands.len(), op.results.len()).hash(&mut hasher);
             for operand in op.operands.iter().chain(&op.results) {
                 let known = seen.iter().position(|known| known == operand);
-                known.hash(&mut found);
+                known.hash(&mut hasher);
                 if known.is_none() {
                     seen.push(*operand);
                     let (value, at) = (&self.program.values[*operand], operand.index());
-                    (value.dtype, &value.shape, value.role).hash(&mut found);
+                    (value.dtype, &value.shape, value.role).hash(&mut hasher);
                     (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at])
-                        .hash(&mut found);
-                    (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]).hash(&mut found);
+                        .hash(&mut hasher);
+                    (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]).hash(&mut hasher);
                 }
             }
             if op.results.iter().any(|result| self.pinned[result.index()].is_some()) {
                 break;
             }
         }
-        found
+        hasher
     }
 }

@@ -117,17 +117,17 @@ pub(crate) fn shared(one: &[Range<usize>], other: &[Range<usize>]) -> Option<Vec
 /// Returns the number of elements of a shard that precede an element of the tensor.
 pub(crate) fn elements_before(whole: &Shape, ranges: &[Range<usize>], element: usize) -> usize {
     let strides = whole.strides();
-    let (mut rest, mut found) = (element, 0);
+    let (mut rest, mut before) = (element, 0);
     for (dim, range) in ranges.iter().enumerate() {
         let index = rest / strides[dim];
         rest %= strides[dim];
         let inner: usize = ranges[dim + 1..].iter().map(ExactSizeIterator::len).product();
-        found += (index.clamp(range.start, range.end) - range.start) * inner;
+        before += (index.clamp(range.start, range.end) - range.start) * inner;
         if !range.contains(&index) {
-            return found;
+            return before;
         }
     }
-    if ranges.is_empty() { element } else { found }
+    if ranges.is_empty() { element } else { before }
 }
 
 #[cfg(test)]

@@ -117,17 +117,17 @@ impl StagedStep<'_> {
                 found,
             );
         }
-        for (at, staged) in self.programs.iter().enumerate() {
+        for (program, staged) in self.programs.iter().enumerate() {
             let (ops, places) = (staged.placed.program.ops.len(), staged.places.len());
             need(
                 "places are not of the ops",
                 ops == places,
-                format!("{ops} of program {at}"),
+                format!("{ops} of program {program}"),
                 places.to_string(),
             );
             let is_behind = staged.places.iter().flatten().any(|place| place.when == OpPhase::Update);
-            let is_last = self.micro_batches.last() == Some(&at);
-            let found = || format!("program {at}");
+            let is_last = self.micro_batches.last() == Some(&program);
+            let found = || format!("program {program}");
             need(
                 "has ops behind micro-batches",
                 !is_behind || is_last,
@@ -136,7 +136,7 @@ impl StagedStep<'_> {
             );
             need(
                 "no micro-batch has a program",
-                self.micro_batches.contains(&at),
+                self.micro_batches.contains(&program),
                 "one has".to_owned(),
                 found(),
             );

@@ -32,16 +32,16 @@ pub(super) fn step_of(text: &str) -> Option<u64> {
 
 /// Returns complete checkpoints, oldest first.
 pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut found = Vec::new();
+    let mut checkpoints = Vec::new();
     for (name, path) in entries(folder)? {
         if let Some(step) = step_of(&name)
             && path.join(INDEX).is_file()
         {
-            found.push((step, path));
+            checkpoints.push((step, path));
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    checkpoints.sort_unstable();
+    Ok(checkpoints)
 }
 
 /// Returns every folder that is named after a step, oldest first, even if it is damaged.
@@ -106,16 +106,16 @@ fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut found = Vec::new();
+    let mut named_paths = Vec::new();
     for entry in entries {
         let entry = entry?;
         // Checkpoint names are always UTF-8.
         if let Ok(name) = entry.file_name().into_string() {
-            found.push((name, entry.path()));
+            named_paths.push((name, entry.path()));
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    named_paths.sort_unstable();
+    Ok(named_paths)
 }
 
 #[cfg(test)]

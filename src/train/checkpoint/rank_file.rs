@@ -227,7 +227,7 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
             expected.insert(name.as_str(), (part.at, tensor.dtype().map(stored), sizes, place));
         }
     }
-    let found: BTreeMap<&str, _> = description
+    let described: BTreeMap<&str, _> = description
         .tensors
         .into_iter()
         .filter_map(|(name, place)| {
@@ -240,6 +240,6 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
         })
         .collect();
     let is_of = (description.step, description.rank, description.world) == (index.step, number, index.world);
-    let is_same = is_of && found == expected && header.tensors().len() == expected.len();
+    let is_same = is_of && described == expected && header.tensors().len() == expected.len();
     Ok(if is_same { None } else { problem("the header lists other parts than the index") })
 }

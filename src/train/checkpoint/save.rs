@@ -154,15 +154,15 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
     };
     let mut tensors: std::collections::BTreeMap<String, TensorRecord> =
         sharding.tensors().iter().map(|tensor| (tensor.name.clone(), record(tensor))).collect();
-    for (rank, found) in files.iter().enumerate() {
+    for (rank, written) in files.iter().enumerate() {
         let file = RankFile::new(sharding, rank, step)?;
-        if (&file.name, file.bytes) != (&found.name, found.bytes) {
+        if (&file.name, file.bytes) != (&written.name, written.bytes) {
             return Err(Diagnostic::new(
                 format!("rank {rank}"),
                 "the processes have different layouts of tensors",
             )
             .expected(format!("{} of {} bytes", file.name, file.bytes))
-            .found(format!("{} of {} bytes", found.name, found.bytes))
+            .found(format!("{} of {} bytes", written.name, written.bytes))
             .into());
         }
         for (tensor, ranges, at) in file.parts {
@@ -178,13 +178,13 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
 /// Exchanges the result of a stage with all processes. Returns the results by rank, or any failure.
 pub(super) fn agree<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
-    what: &str,
+    subject: &str,
     mine: Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
     let unreadable =
-        |error: serde_json::Error| Error::Write(Diagnostic::new(what, "cannot be said").found(error));
+        |error: serde_json::Error| Error::Write(Diagnostic::new(subject, "cannot be said").found(error));
     let text = serde_json::to_vec(&mine.as_ref().map_err(ToString::to_string)).map_err(unreadable)?;
-    let all = group.exchange_aside(what, text);
+    let all = group.exchange_aside(subject, text);
     mine?;
     let mut given = Vec::new();
     for (rank, text) in all?.into_iter().enumerate() {

@@ -70,7 +70,7 @@ impl ShardedTensor {
         for tensor in plans.iter().flat_map(|plan| plan.params.iter().chain(&plan.states)) {
             by_name.entry(&tensor.name).or_default().push(tensor);
         }
-        let (mut found, mut problems) = (Vec::with_capacity(wanted.len()), Diagnostics::new());
+        let (mut tensors, mut problems) = (Vec::with_capacity(wanted.len()), Diagnostics::new());
         for (name, layout) in wanted {
             let of_ranks = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
             let (Some(first), true) = (of_ranks.first(), of_ranks.len() == plans.len()) else {
@@ -83,9 +83,9 @@ impl ShardedTensor {
             };
             let ranges = of_ranks.iter().map(|tensor| tensor.ranges.clone()).collect();
             let Tensor { shape, dtype, source, .. } = (*first).clone();
-            found.push(Self { name, shape, dtype, layout, source, ranges });
+            tensors.push(Self { name, shape, dtype, layout, source, ranges });
         }
-        problems.into_result(found)
+        problems.into_result(tensors)
     }
 
     /// Returns the size of a part in bytes.

@@ -163,31 +163,32 @@ impl Corpus {
 
     /// Reports the tokens of a source that are beyond the vocabulary.
     fn check(&self, part: &SourceDocuments, vocabulary: usize, problems: &mut Diagnostics) {
-        let (mut found, mut at) = (0, 0);
-        while at < part.tokens {
-            let end = part.tokens.min(at + CHUNK);
+        let (mut problem_count, mut position) = (0, 0);
+        while position < part.tokens {
+            let end = part.tokens.min(position + CHUNK);
             let mut ids = Vec::new();
-            if let Err(source) = part.read_ids(at..end, &mut ids) {
-                let place = format!("{}: tokens {at} to {end}", part.name);
+            if let Err(source) = part.read_ids(position..end, &mut ids) {
+                let place = format!("{}: tokens {position} to {end}", part.name);
                 problems.push(Diagnostic::new(place, "cannot be read").found(source));
                 return;
             }
             for (index, id) in ids.iter().enumerate().filter(|(_, id)| !is_below(**id, vocabulary)) {
-                found += 1;
-                let place = self.place(part.first_token + at + index as u64);
+                problem_count += 1;
+                let place = self.place(part.first_token + position + index as u64);
                 problems.push(
                     Diagnostic::new(place, "token beyond the vocabulary")
                         .expected(format!("ids below {vocabulary}"))
                         .found(id),
                 );
-                if found == MOST_PROBLEMS {
-                    let many = format!("{found} tokens are beyond the vocabulary; the rest was not read");
+                if problem_count == MOST_PROBLEMS {
+                    let many =
+                        format!("{problem_count} tokens are beyond the vocabulary; the rest was not read");
                     let help = "the data was made with another tokenizer";
                     problems.push(Diagnostic::new(&part.name, many).help(help));
                     return;
                 }
             }
-            at = end;
+            position = end;
         }
     }
 }

@@ -232,7 +232,7 @@ impl TokenIndex {
         if dtype.is_none() {
             let known: Vec<String> =
                 TYPES.iter().map(|(_, code, name, _)| format!("{code} ({name})")).collect();
-            let found = match header[17] {
+            let type_found = match header[17] {
                 6 => "6 (f64)".to_owned(),
                 7 => "7 (f32)".to_owned(),
                 other => other.to_string(),
@@ -240,7 +240,7 @@ impl TokenIndex {
             problems.push(
                 refused("token ids are whole numbers")
                     .expected(format!("one of {}", known.join(", ")))
-                    .found(found),
+                    .found(type_found),
             );
         }
         let (sequences, documents) = (number(18), number(26));

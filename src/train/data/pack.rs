@@ -92,11 +92,11 @@ impl Packed {
 
         let mut document = self.corpus.document_at(start);
         let (mut number, mut position) = (0, 0);
-        for at in 0..self.sequence {
+        for offset in 0..self.sequence {
             batch.documents.push(number);
             batch.positions.push(position);
             // The next token continues the document, starts another document, or is padding.
-            let next = start + at as u64 + 1;
+            let next = start + offset as u64 + 1;
             let is_border = next == end || (next < end && next == self.corpus.end_of(document));
             if is_border {
                 (number, position) = (number + 1, 0);
@@ -106,7 +106,7 @@ impl Packed {
             } else {
                 position += 1;
             }
-            batch.ignore.push(u8::from(is_border) | ignore[at + 1]);
+            batch.ignore.push(u8::from(is_border) | ignore[offset + 1]);
         }
         Ok(())
     }

@@ -273,11 +273,11 @@ fn tools(record: &mut Record) -> Result<Option<String>, String> {
 /// Returns the turns of a ShareGPT line.
 fn conversations(record: &mut Record) -> Result<Vec<Turn>, String> {
     const KEY: &str = "conversations";
-    let mut found: Vec<Turn> = system(record)?.into_iter().collect();
+    let mut turns: Vec<Turn> = system(record)?.into_iter().collect();
     for (at, json) in list(KEY, record.take(KEY)?)?.into_iter().enumerate() {
         let mut record = Record::of(format!("{KEY}: message {}", at + 1), json)?;
         let Some(from) = record.optional_text("from")? else {
-            found.push(turn(record)?);
+            turns.push(turn(record)?);
             continue;
         };
         let Some((_, role)) = SPEAKERS.iter().find(|(speaker, _)| *speaker == from) else {
@@ -287,9 +287,9 @@ fn conversations(record: &mut Record) -> Result<Vec<Turn>, String> {
             );
         };
         let is_learned = record.is_learned()?;
-        found.push(Turn { is_learned, ..Turn::new(role, record.text("value")?) });
+        turns.push(Turn { is_learned, ..Turn::new(role, record.text("value")?) });
     }
-    Ok(found)
+    Ok(turns)
 }
 
 fn system(record: &mut Record) -> Result<Option<Turn>, String> {
@@ -299,7 +299,7 @@ fn system(record: &mut Record) -> Result<Option<Turn>, String> {
 
 /// Returns the document of an Alpaca line. The input follows the instruction on the next line.
 fn alpaca(record: &mut Record) -> Result<WrittenDocument, String> {
-    let mut found: Vec<Turn> = system(record)?.into_iter().collect();
+    let mut turns: Vec<Turn> = system(record)?.into_iter().collect();
     let history = match record.take("history")? {
         Json::Null => Vec::new(),
         json => list("history", json)?,
@@ -310,7 +310,7 @@ fn alpaca(record: &mut Record) -> Result<WrittenDocument, String> {
         else {
             return Err(format!("{place}: expected two strings, an instruction and its output"));
         };
-        found.extend([Turn::new(USER, question), Turn::new(ASSISTANT, answer)]);
+        turns.extend([Turn::new(USER, question), Turn::new(ASSISTANT, answer)]);
     }
     let instruction = record.text("instruction")?;
     let input = record.optional_text("input")?.filter(|input| !input.is_empty());
@@ -319,8 +319,8 @@ fn alpaca(record: &mut Record) -> Result<WrittenDocument, String> {
         Some(input) => format!("{instruction}\n{input}"),
         None => instruction,
     };
-    found.extend([Turn::new(USER, question), Turn::new(ASSISTANT, record.text("output")?)]);
-    Ok(WrittenDocument::Messages(WrittenConversation::new(found)))
+    turns.extend([Turn::new(USER, question), Turn::new(ASSISTANT, record.text("output")?)]);
+    Ok(WrittenDocument::Messages(WrittenConversation::new(turns)))
 }
 
 /// Returns the document of a line with a prompt and its completion.

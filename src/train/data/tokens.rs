@@ -83,7 +83,7 @@ impl ReadyBatches {
                 }
             }
         }
-        let found = Self {
+        let opened = Self {
             tokens_at: tokens.bytes.start as u64,
             ignore_at: ignore.map(|ignore| ignore.bytes.start as u64),
             global_batch: options.global_batch,
@@ -94,9 +94,9 @@ impl ReadyBatches {
             digest,
         };
         if problems.is_empty() {
-            found.check_tokens(options.steps, &mut problems);
+            opened.check_tokens(options.steps, &mut problems);
         }
-        problems.into_result(found)
+        problems.into_result(opened)
     }
 
     /// Returns a digest of the file.
