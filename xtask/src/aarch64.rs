@@ -246,7 +246,7 @@ impl Root {
         &self,
         processor: &str,
         program: &Path,
-        what: &str,
+        job: &str,
         words: &str,
         expected: &str,
     ) -> Result<TimeRow> {
@@ -258,7 +258,7 @@ impl Root {
             say(&format!("{text}{said}{}; expected in the output: {expected}", ended(&output)));
         }
         let counts = TestCounts { passed: u32::from(passed), failed: u32::from(!passed), skipped: 0 };
-        Ok(row(processor, what, counts, took))
+        Ok(row(processor, job, counts, took))
     }
 }
 

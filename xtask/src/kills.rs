@@ -236,18 +236,18 @@ impl Case {
             |at: usize| !is_launched || (job.processes[at].rank.is_some() && !(is_stopped && at == victim));
         let rank = job.processes[victim].rank;
         let (mut findings, mut telling) = (Vec::new(), None);
-        for at in awaited.iter().copied() {
-            let process = &job.processes[at];
+        for awaited_index in awaited.iter().copied() {
+            let process = &job.processes[awaited_index];
             let (who, said) = (self.who(process), job.said(process));
-            if is_timed(at) || process.end.is_none() {
+            if is_timed(awaited_index) || process.end.is_none() {
                 findings.extend(late(process.end).map(|late| format!("{who} {late}")));
             }
             let Some(code) = process.end.and_then(|end| end.status).map(code) else { continue };
-            let asked = self.asked(at == victim, process.rank.is_none());
+            let asked = self.asked(awaited_index == victim, process.rank.is_none());
             if !asked.contains(&code.as_str()) {
                 findings.push(format!("{who} ended with {code}, expected {}: {said}", asked.join(" or ")));
             }
-            match rank.filter(|_| at != victim) {
+            match rank.filter(|_| awaited_index != victim) {
                 Some(rank) if !names(&said, rank, id) => {
                     findings.push(format!("{who} does not name rank {rank}, process {id}: {said}"));
                 }

@@ -154,13 +154,13 @@ impl Opened {
     fn new(browser: &Path, folder: &Path, name: &str, page: &str) -> Result<Self> {
         let path = folder.join(format!("{name}.opened.html"));
         fs::write(&path, with_scripts(page)).with_context(|| path.display().to_string())?;
-        let mut found = None;
+        let mut first_opened = None;
         for (suffix, width) in WIDTHS {
             let (opened, height) = Self::dump(browser, &path, width)?;
             screenshot(browser, &path, &folder.join(format!("{name}{suffix}.png")), width, height)?;
-            found.get_or_insert(opened);
+            first_opened.get_or_insert(opened);
         }
-        found.context("no width")
+        first_opened.context("no width")
     }
 
     fn dump(browser: &Path, page: &Path, width: u32) -> Result<(Self, u32)> {

@@ -275,15 +275,16 @@ pub(crate) fn check() -> anyhow::Result<String> {
 }
 
 fn project_violations(sources: &[Source]) -> Vec<String> {
-    let mut found: Vec<String> = sources.iter().flat_map(violations).collect();
-    found.extend(emulator_violations(sources));
+    let mut all_violations: Vec<String> = sources.iter().flat_map(violations).collect();
+    all_violations.extend(emulator_violations(sources));
     for place in UNSAFE_ALLOWED {
         let is_unsafe = |source: &Source| words(&source.code, "unsafe").next().is_some();
         if !sources.iter().any(|source| source.is_below(&[place]) && is_unsafe(source)) {
-            found.push(format!("UNSAFE_ALLOWED: {place} has no unsafe code: remove it from the list"));
+            all_violations
+                .push(format!("UNSAFE_ALLOWED: {place} has no unsafe code: remove it from the list"));
         }
     }
-    found
+    all_violations
 }
 
 fn emulator_violations(sources: &[Source]) -> Vec<String> {
@@ -300,26 +301,26 @@ fn emulator_violations(sources: &[Source]) -> Vec<String> {
 }
 
 fn violations(source: &Source) -> Vec<String> {
-    let mut found = Vec::new();
-    check_layers(source, &mut found);
-    check_fence(source, &mut found);
-    check_purity(source, &mut found);
-    check_unsafe(source, &mut found);
-    check_header_and_length(source, &mut found);
-    check_bans(source, &mut found);
-    check_whitespace(source, &mut found);
-    check_printing(source, &mut found);
-    found.sort();
-    found.into_iter().map(|(line, what)| format!("{}:{line}: {what}", source.path)).collect()
+    let mut violations = Vec::new();
+    check_layers(source, &mut violations);
+    check_fence(source, &mut violations);
+    check_purity(source, &mut violations);
+    check_unsafe(source, &mut violations);
+    check_header_and_length(source, &mut violations);
+    check_bans(source, &mut violations);
+    check_whitespace(source, &mut violations);
+    check_printing(source, &mut violations);
+    violations.sort();
+    violations.into_iter().map(|(line, what)| format!("{}:{line}: {what}", source.path)).collect()
 }
 
 type FoundLines = Vec<(usize, String)>;
 
-fn check_layers(source: &Source, found: &mut FoundLines) {
+fn check_layers(source: &Source, violations: &mut FoundLines) {
     let module = source.module();
     let Some(top) = module.first() else { return };
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| layer == top) else {
-        found.push((
+        violations.push((
             1,
             format!("module `{top}` has no row in LAYERS of xtask/src/tidy.rs: add its allowed imports"),
         ));
@@ -329,7 +330,7 @@ fn check_layers(source: &Source, found: &mut FoundLines) {
     let by_super =
         root_names_by_super(&source.code, module.len()).into_iter().filter(|(_, name)| is_layer(*name));
     let imports = children(&source.code, "crate").into_iter().chain(by_super);
-    for (at, name) in imports.filter(|(at, _)| !source.is_test(*at)) {
+    for (offset, name) in imports.filter(|(offset, _)| !source.is_test(*offset)) {
         if name == *top || allowed.contains(&name) {
             continue;
         }
@@ -338,32 +339,32 @@ fn check_layers(source: &Source, found: &mut FoundLines) {
         } else {
             format!("`crate::{name}` is no top-level module: import the item from the module that defines it")
         };
-        found.push((source.line(at), what));
+        violations.push((source.line(offset), what));
     }
 }
 
 /// Types that `exec` may not import must not reach it as re-exports of `schedule`.
-fn check_fence(source: &Source, found: &mut FoundLines) {
+fn check_fence(source: &Source, violations: &mut FoundLines) {
     let module = source.module();
     if module.first() != Some(&"schedule") {
         return;
     }
     let seen = LAYERS.iter().find(|(layer, _)| *layer == "exec").map_or(&[][..], |(_, allowed)| allowed);
-    for at in words(&source.code, "use").filter(|at| !source.is_test(*at)) {
-        let before = source.code[..at].rsplit('\n').next().unwrap_or_default().trim_start();
-        let statement = source.code[at..].split(';').next().unwrap_or_default();
+    for offset in words(&source.code, "use").filter(|offset| !source.is_test(*offset)) {
+        let before = source.code[..offset].rsplit('\n').next().unwrap_or_default().trim_start();
+        let statement = source.code[offset..].split(';').next().unwrap_or_default();
         let roots =
             children(statement, "crate").into_iter().chain(root_names_by_super(statement, module.len()));
         for (_, name) in roots.filter(|(_, name)| before.starts_with("pub") && !seen.contains(name)) {
             let what = format!(
                 "`schedule` re-exports `{name}`, which `exec` must not see: move the type to `base` or `call`"
             );
-            found.push((source.line(at), what));
+            violations.push((source.line(offset), what));
         }
     }
 }
 
-fn check_purity(source: &Source, found: &mut FoundLines) {
+fn check_purity(source: &Source, violations: &mut FoundLines) {
     let module = source.module();
     let is_planner = source.is_below(&[PURE_FOLDER]) && !source.is_below(&IMPURE_FOLDERS);
     let top = if is_planner { Some(&"planner") } else { module.first().filter(|top| PURE.contains(*top)) };
@@ -377,35 +378,36 @@ fn check_purity(source: &Source, found: &mut FoundLines) {
         let what = format!(
             "`{top}` is pure, `{name}` is not: pass the value as an argument, or move the code to an impure module"
         );
-        found.push((source.line(at), what));
+        violations.push((source.line(at), what));
     }
 }
 
-fn check_unsafe(source: &Source, found: &mut FoundLines) {
+fn check_unsafe(source: &Source, violations: &mut FoundLines) {
     if source.is_below(&UNSAFE_ALLOWED) {
         return;
     }
     for at in words(&source.code, "unsafe") {
         let what = format!("unsafe code outside {}: use the safe layer", list(&UNSAFE_ALLOWED));
-        found.push((source.line(at), what));
+        violations.push((source.line(at), what));
     }
 }
 
-fn check_header_and_length(source: &Source, found: &mut FoundLines) {
+fn check_header_and_length(source: &Source, violations: &mut FoundLines) {
     if !source.path.ends_with(".rs") {
         return;
     }
     // The expected compiler messages contain the line numbers of compile-fail cases.
     if !source.text.starts_with("//!") && !source.path.contains("/compile_fail/") {
-        found.push((1, "no header: start the file with a `//!` comment that says its purpose".to_owned()));
+        violations
+            .push((1, "no header: start the file with a `//!` comment that says its purpose".to_owned()));
     }
     let lines = source.text.lines().count();
     if lines > MAX_LINES && !source.is_below(&TABLES) {
-        found.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file")));
+        violations.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file")));
     }
 }
 
-fn check_bans(source: &Source, found: &mut FoundLines) {
+fn check_bans(source: &Source, violations: &mut FoundLines) {
     // These files contain the banned words.
     if source.is_below(&["xtask/src/tidy.rs", "xtask/src/project/"]) {
         return;
@@ -423,19 +425,19 @@ fn check_bans(source: &Source, found: &mut FoundLines) {
             let is_end_of_longer_path = *place == BanPlace::Path
                 && source.text[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.})".contains(c));
             if !is_code_of_tests_only && !is_end_of_longer_path {
-                found.push((source.line(at), format!("`{text}`: {instead}")));
+                violations.push((source.line(at), format!("`{text}`: {instead}")));
             }
         }
     }
 }
 
-fn check_whitespace(source: &Source, found: &mut FoundLines) {
+fn check_whitespace(source: &Source, violations: &mut FoundLines) {
     for (index, line) in source.text.split('\n').enumerate() {
         if line.ends_with(|c: char| c.is_whitespace()) {
-            found.push((index + 1, "whitespace at the end of the line: remove it".to_owned()));
+            violations.push((index + 1, "whitespace at the end of the line: remove it".to_owned()));
         }
         if line.contains('\t') {
-            found.push((index + 1, "a tab: use spaces".to_owned()));
+            violations.push((index + 1, "a tab: use spaces".to_owned()));
         }
         let comment = line
             .trim_start()
@@ -443,26 +445,27 @@ fn check_whitespace(source: &Source, found: &mut FoundLines) {
             .filter(|_| source.path.ends_with(".rs") && !source.is_below(&GENERATORS));
         let is_text = |text: &str| !text.trim_start_matches(['/', '!', ' ']).starts_with('|');
         if comment.is_some_and(is_text) && line.chars().count() > MAX_COLUMNS {
-            found.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: wrap it")));
+            violations.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: wrap it")));
         }
     }
     if !source.text.is_empty() && !source.text.ends_with('\n') {
-        found.push((source.line(source.text.len()), "no newline at the end of the file: add it".to_owned()));
+        violations
+            .push((source.line(source.text.len()), "no newline at the end of the file: add it".to_owned()));
     }
 }
 
-fn check_printing(source: &Source, found: &mut FoundLines) {
+fn check_printing(source: &Source, violations: &mut FoundLines) {
     if source.is_below(&PRINTING_ALLOWED) {
         return;
     }
     for name in ["print", "println", "eprint", "eprintln", "dbg"] {
-        for at in words(&source.code, name) {
-            if source.code[at + name.len()..].starts_with('!') && !source.is_test(at) {
+        for offset in words(&source.code, name) {
+            if source.code[offset + name.len()..].starts_with('!') && !source.is_test(offset) {
                 let what = format!(
                     "`{name}!` outside {}: return the value and print it in the caller",
                     list(&PRINTING_ALLOWED)
                 );
-                found.push((source.line(at), what));
+                violations.push((source.line(offset), what));
             }
         }
     }

@@ -224,44 +224,45 @@ impl Library {
 
     /// Follows a path from a module, through imports. Finds nothing of another crate.
     fn resolve(&self, from: &[String], path: &[String], chain: usize) -> Targets {
-        let mut found = Targets { module: Some(from.to_vec()), item: None };
+        let mut targets = Targets { module: Some(from.to_vec()), item: None };
         for (index, name) in path.iter().enumerate() {
-            let Some(mut at) = found.module else { return Targets::default() };
+            let Some(mut at) = targets.module else { return Targets::default() };
             match name.as_str() {
                 "crate" => at.clear(),
                 "self" => {}
                 "super" => drop(at.pop()),
                 name => {
-                    found = self.named(&at, name, chain);
+                    targets = self.named(&at, name, chain);
                     let is_last = index + 1 == path.len();
-                    if is_last && found.item.is_some() && !self.is_public(&at, name) {
-                        found.module = None;
+                    if is_last && targets.item.is_some() && !self.is_public(&at, name) {
+                        targets.module = None;
                     }
                     continue;
                 }
             }
-            found = Targets { module: Some(at), item: None };
+            targets = Targets { module: Some(at), item: None };
         }
-        found
+        targets
     }
 
     /// Finds a name in a module.
-    fn named(&self, at: &[String], name: &str, chain: usize) -> Targets {
-        let (Some(module), Some(chain)) = (self.modules.get(at), chain.checked_sub(1)) else {
+    fn named(&self, module_path: &[String], name: &str, chain: usize) -> Targets {
+        let (Some(module), Some(chain)) = (self.modules.get(module_path), chain.checked_sub(1)) else {
             return Targets::default();
         };
-        let mut found = Targets::default();
+        let mut targets = Targets::default();
         for import in module.imports.iter().filter(|import| import.name == name) {
-            let target = self.resolve(at, &import.path, chain);
-            found = Targets { module: found.module.or(target.module), item: found.item.or(target.item) };
+            let target = self.resolve(module_path, &import.path, chain);
+            targets =
+                Targets { module: targets.module.or(target.module), item: targets.item.or(target.item) };
         }
         if module.items.contains_key(name) {
-            found.item = Some((at.to_vec(), name.to_owned()));
+            targets.item = Some((module_path.to_vec(), name.to_owned()));
         }
         if module.children.contains_key(name) {
-            found.module = Some([at, &[name.to_owned()]].concat());
+            targets.module = Some([module_path, &[name.to_owned()]].concat());
         }
-        found
+        targets
     }
 
     /// Returns false for a private module.

@@ -55,13 +55,13 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
 pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
     let mut lines = BTreeSet::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        if let Some(count) = doc_tokens(&tokens[at..]) {
-            at += count;
+    let mut position = 0;
+    while position < tokens.len() {
+        if let Some(count) = doc_tokens(&tokens[position..]) {
+            position += count;
             continue;
         }
-        match &tokens[at] {
+        match &tokens[position] {
             TokenTree::Group(group) => {
                 lines.extend([group.span_open().start().line, group.span_close().end().line]);
                 lines.extend(code_lines(&group.stream()));
@@ -69,7 +69,7 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
             // A string may span lines.
             other => lines.extend(other.span().start().line..=other.span().end().line),
         }
-        at += 1;
+        position += 1;
     }
     lines
 }

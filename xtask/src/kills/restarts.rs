@@ -414,13 +414,14 @@ fn ended(child: &mut Child) -> Result<bool> {
 fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<String> {
     let mut findings = Vec::new();
     let mut rest = said;
-    for (at, (rank, id, saved)) in behind.iter().enumerate() {
-        let Some((before, after)) = rest.split_once(&format!("; restart {} of {}\n", at + 1, most)) else {
-            findings.push(format!("no message reports restart {}", at + 1));
+    for (restart, (rank, id, saved)) in behind.iter().enumerate() {
+        let Some((before, after)) = rest.split_once(&format!("; restart {} of {}\n", restart + 1, most))
+        else {
+            findings.push(format!("no message reports restart {}", restart + 1));
             break;
         };
         if !before.contains(&format!("rank {rank} (process {id}) of training failed")) {
-            findings.push(format!("restart {} does not name rank {rank}, process {id}", at + 1));
+            findings.push(format!("restart {} does not name rank {rank}, process {id}", restart + 1));
         }
         rest = after;
         // A run killed early does not report its step.
@@ -429,8 +430,10 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
             .split_once("goes on at step ")
             .and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
         if step.is_some_and(|step| step < *saved) {
-            findings
-                .push(format!("restart {} continued at step {step:?}, but {saved} steps were saved", at + 1));
+            findings.push(format!(
+                "restart {} continued at step {step:?}, but {saved} steps were saved",
+                restart + 1
+            ));
         }
     }
     findings

@@ -22,14 +22,14 @@ impl Imports {
         let mut paths = BTreeMap::new();
         let mut exports = BTreeMap::new();
         for (module, source) in &files {
-            let found = paths_of(source, module, &files);
-            for path in found.iter().filter(|path| path.is_export) {
+            let named_paths = paths_of(source, module, &files);
+            for path in named_paths.iter().filter(|path| path.is_export) {
                 if let Some(name) = path.names.last() {
                     exports
                         .insert([module.as_slice(), std::slice::from_ref(name)].concat(), path.names.clone());
                 }
             }
-            paths.insert(module.clone(), found);
+            paths.insert(module.clone(), named_paths);
         }
         let imports = paths.into_iter().map(|(module, paths)| {
             let homes = paths.into_iter().map(|path| home(path.names, &files, &exports));
@@ -124,18 +124,18 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
     let roots = below.filter_map(|file| file.last().map(String::as_str)).chain(["crate", "super"]);
     let mut paths = Vec::new();
     for root in roots {
-        for at in words(code, root) {
-            let is_head = !code[..at].trim_end().ends_with("::")
-                && code[at + root.len()..].trim_start().starts_with("::");
-            if !is_head || source.is_test(at) {
+        for offset in words(code, root) {
+            let is_head = !code[..offset].trim_end().ends_with("::")
+                && code[offset + root.len()..].trim_start().starts_with("::");
+            if !is_head || source.is_test(offset) {
                 continue;
             }
-            let line = code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
-            let statement = code[line..at].trim_start();
+            let line = code[..offset].rfind([';', '{', '}']).map_or(0, |end| end + 1);
+            let statement = code[line..offset].trim_start();
             let is_export = statement.starts_with("pub") && statement.trim_end().ends_with("use");
             let mut written = Vec::new();
-            read_tree(&code[at..], &mut Vec::new(), &mut written);
-            let inside = inline_modules(code, at);
+            read_tree(&code[offset..], &mut Vec::new(), &mut written);
+            let inside = inline_modules(code, offset);
             for names in written {
                 if let Some(names) = absolute(names, root, module, inside) {
                     paths.push(NamedPath { names, is_export });
@@ -146,7 +146,7 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
     paths
 }
 
-fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
+fn read_tree(text: &str, prefix: &mut Vec<String>, paths: &mut Vec<Vec<String>>) -> usize {
     let skipped = text.len() - text.trim_start().len();
     let rest = &text[skipped..];
     if let Some(mut inside) = rest.strip_prefix('{') {
@@ -155,7 +155,7 @@ fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
             if inside.is_empty() || inside.starts_with('}') {
                 return text.len() - inside.len() + usize::from(!inside.is_empty());
             }
-            let read = read_tree(inside, prefix, found);
+            let read = read_tree(inside, prefix, paths);
             inside = &inside[read.max(1)..];
         }
     }
@@ -166,10 +166,10 @@ fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
     let after = &rest[end..];
     let read = match after.trim_start().strip_prefix("::") {
         Some(next) if next.trim_start().starts_with(|c: char| c.is_alphanumeric() || "_{*".contains(c)) => {
-            after.len() - next.len() + read_tree(next, prefix, found)
+            after.len() - next.len() + read_tree(next, prefix, paths)
         }
         _ => {
-            found.push(prefix.clone());
+            paths.push(prefix.clone());
             0
         }
     };

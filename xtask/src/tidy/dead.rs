@@ -76,14 +76,15 @@ fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
         };
         !is_reached && !path.starts_with(READ_BY_PATTERN)
     };
-    let mut found: Vec<String> = paths
+    let mut dead_paths: Vec<String> = paths
         .iter()
         .filter(is_dead)
         .map(|path| format!("{path}: nothing names this file: remove it"))
         .collect();
     let gone = READ_BY_TOOLS.iter().filter(|tool| !paths.iter().any(|path| path == *tool));
-    found.extend(gone.map(|tool| format!("READ_BY_TOOLS: {tool} does not exist: remove it from the list")));
-    found
+    dead_paths
+        .extend(gone.map(|tool| format!("READ_BY_TOOLS: {tool} does not exist: remove it from the list")));
+    dead_paths
 }
 
 /// Returns the root files of all targets.

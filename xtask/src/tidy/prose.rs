@@ -79,20 +79,20 @@ pub(super) fn violations(sources: &[Source], limits: &[(&str, f64)]) -> Vec<Stri
             total[row].add(Prose::of(source));
         }
     }
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for ((folder, limit), prose) in limits.iter().zip(total) {
         let rate = prose.rate();
         let folder = if folder.is_empty() { "all other files" } else { folder };
         let measure = format!("{folder}: headless phrases per 1,000 words");
         if rate > *limit {
             let help = "name the thing (CONTRIBUTING.md, Writing)";
-            found.push(format!("{measure}: expected at most {limit}, found {rate:.1}; {help}"));
+            violations.push(format!("{measure}: expected at most {limit}, found {rate:.1}; {help}"));
         } else if rate + MARGIN < *limit {
             let help = "lower its limit in xtask/src/tidy/prose.rs";
-            found.push(format!("{measure}: found {rate:.1}, the limit is {limit}; {help}"));
+            violations.push(format!("{measure}: found {rate:.1}, the limit is {limit}; {help}"));
         }
     }
-    found
+    violations
 }
 
 fn phrases() -> impl Iterator<Item = String> {
