@@ -99,32 +99,38 @@ pub fn fit_smooth(
     const STEP: f64 = 1e-3;
     const TIMES: usize = 12;
     const MOVED: f64 = 1e-4;
-    let mut at: Vec<f64> =
+    let mut current: Vec<f64> =
         begin.iter().zip(parameters).map(|(value, p)| value.clamp(p.low, p.high)).collect();
     for _ in 0..TIMES {
-        let here = ratios(&at);
-        let slopes: Vec<Vec<f64>> = (0..at.len())
+        let here = ratios(&current);
+        let slopes: Vec<Vec<f64>> = (0..current.len())
             .map(|dim| {
-                let mut moved = at.clone();
+                let mut moved = current.clone();
                 moved[dim] *= f64::exp(STEP);
                 ratios(&moved).iter().zip(&here).map(|(moved, here)| (moved.0 / here.0).ln() / STEP).collect()
             })
             .collect();
-        let found = fit(parameters, |values| {
-            let away: Vec<f64> = values.iter().zip(&at).map(|(value, at)| (value / at).ln()).collect();
+        let linear_fit = fit(parameters, |values| {
+            let away: Vec<f64> =
+                values.iter().zip(&current).map(|(value, current)| (value / current).ln()).collect();
             let linear = |(row, (ratio, weight)): (usize, &(f64, f64))| {
                 let change: f64 = away.iter().zip(&slopes).map(|(away, slopes)| away * slopes[row]).sum();
                 (ratio * change.exp(), *weight)
             };
             here.iter().enumerate().map(linear).collect()
         });
-        let moved = found.values.iter().zip(&at).map(|(new, old)| (new / old).ln().abs()).fold(0.0, f64::max);
-        at = found.values;
+        let moved = linear_fit
+            .values
+            .iter()
+            .zip(&current)
+            .map(|(new, old)| (new / old).ln().abs())
+            .fold(0.0, f64::max);
+        current = linear_fit.values;
         if moved < MOVED {
             break;
         }
     }
-    Fit { loss: loss(&ratios(&at)), values: at }
+    Fit { loss: loss(&ratios(&current)), values: current }
 }
 
 /// Returns the lowest point and its height (Nelder-Mead).

@@ -359,12 +359,12 @@ impl<'a> Simulator<'a> {
                 None
             }
             Priced::Exchange { party, exchange, bytes, product } => {
-                let (at, turn) = (*party, walk.met[*party]);
-                if meetings[at].len() <= turn {
-                    meetings[at].resize_with(turn + 1, GroupMeeting::default);
+                let (group, turn) = (*party, walk.met[*party]);
+                if meetings[group].len() <= turn {
+                    meetings[group].resize_with(turn + 1, GroupMeeting::default);
                 }
-                let meeting = &mut meetings[at][turn];
-                let ranks = &self.parties[at];
+                let meeting = &mut meetings[group][turn];
+                let ranks = &self.parties[group];
                 let [before_us, behind_us] =
                     product.as_ref().map_or([0.0; 2], |product| product.around_us(node_us));
                 if !walk.waits {
@@ -379,16 +379,16 @@ impl<'a> Simulator<'a> {
                         product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
                     if meeting.arrived == ranks.len() {
                         let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
-                        let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), at));
-                        let duration_us =
-                            *cost.or_insert_with(|| self.exchange_us(exchange, bytes, product_us, ranks, at));
+                        let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), group));
+                        let duration_us = *cost
+                            .or_insert_with(|| self.exchange_us(exchange, bytes, product_us, ranks, group));
                         let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
                         meeting.end = Some(span);
                     }
                 }
                 let Some(span) = meeting.end else { return false };
                 walk.waits = false;
-                walk.met[at] += 1;
+                walk.met[group] += 1;
                 Some(SimulatedSpan { start_us: span.start_us - before_us, end_us: span.end_us + behind_us })
             }
         };
@@ -449,7 +449,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn breakdown(&self, rank: usize, run: &SimulatedRank) -> Breakdown {
-        let mut found = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
+        let mut breakdown = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
         let (mut operators, mut exchanges) = (Vec::new(), Vec::<SimulatedSpan>::new());
         for ((priced, step), span) in self.steps[rank].iter().zip(&self.plans[rank].steps).zip(&run.spans) {
             let Some(span) = span else { continue };
@@ -460,23 +460,23 @@ impl<'a> Simulator<'a> {
                 exchanges.push(*span);
             }
             if let Priced::Kernel(cost, _) = priced {
-                found.kernels += 1;
-                found.kernels_us += length_us;
+                breakdown.kernels += 1;
+                breakdown.kernels_us += length_us;
                 *match cost.bound {
-                    Bound::Cube => &mut found.cube_us,
-                    Bound::Vector => &mut found.vector_us,
-                    Bound::Memory => &mut found.memory_us,
-                    Bound::Launch => &mut found.launch_us,
+                    Bound::Cube => &mut breakdown.cube_us,
+                    Bound::Vector => &mut breakdown.vector_us,
+                    Bound::Memory => &mut breakdown.memory_us,
+                    Bound::Launch => &mut breakdown.launch_us,
                 } += length_us;
             } else {
-                found.collectives += 1;
-                found.collectives_us += length_us;
+                breakdown.collectives += 1;
+                breakdown.collectives_us += length_us;
             }
         }
         exchanges.sort_by(|a, b| a.start_us.total_cmp(&b.start_us));
-        found.exposed_us = found.collectives_us - overlap_us(&operators, &exchanges);
-        found.idle_us = (run.duration_us - found.kernels_us - found.exposed_us).max(0.0);
-        found
+        breakdown.exposed_us = breakdown.collectives_us - overlap_us(&operators, &exchanges);
+        breakdown.idle_us = (run.duration_us - breakdown.kernels_us - breakdown.exposed_us).max(0.0);
+        breakdown
     }
 }
 

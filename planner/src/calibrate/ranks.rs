@@ -15,7 +15,7 @@ pub fn on_all_ranks<T: Send, E: Send>(
     is_consequence: impl Fn(&E) -> bool,
     body: impl Fn(&Communicator) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {
-    let found: Vec<Result<T, E>> = scope(|scope| {
+    let results: Vec<Result<T, E>> = scope(|scope| {
         let body = &body;
         let start = |end: Communicator| {
             scope.spawn(move || {
@@ -33,7 +33,7 @@ pub fn on_all_ranks<T: Send, E: Send>(
         threads.into_iter().map(join).collect()
     });
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    for result in found {
+    for result in results {
         match result {
             Ok(value) => done.push(value),
             Err(error) => failed.push(error),

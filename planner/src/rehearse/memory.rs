@@ -81,20 +81,20 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
 /// Returns the nearest settings that fit, each with one change: cards, batch, prompt length or
 /// quantised weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
-    let mut found = Vec::new();
-    found.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
+    let mut changes = Vec::new();
+    changes.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
     let batch = |batch| Setting { batch, ..setting.clone() };
-    found.extend(largest(setting.batch, &batch)?.map(|most| format!("--batch {most}")));
+    changes.extend(largest(setting.batch, &batch)?.map(|most| format!("--batch {most}")));
     let input = |input| Setting { input, ..setting.clone() };
-    found.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
+    changes.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
     if setting.precision.weights == Weights::Float {
         let quantised =
             Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
         if !is_hopeless(&quantised) && fits(&quantised)? {
-            found.push("--dtype w8a8".to_owned());
+            changes.push("--dtype w8a8".to_owned());
         }
     }
-    Ok(found)
+    Ok(changes)
 }
 
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {

@@ -89,13 +89,13 @@ impl<'a> EmulatedStage<'a> {
         self.emulator.record_timeline(Recording::Everything);
         let ns = self.run(program, inputs)?;
         self.emulator.record_timeline(Recording::Nothing);
-        let mut found = self.emulator.timeline();
+        let mut timeline = self.emulator.timeline();
         self.emulator.clear_timeline();
-        found.sort_by_key(|span| (span.card, span.start_ns, span.end_ns));
-        let (mut spans, mut calls) = (Vec::with_capacity(found.len()), Vec::new());
+        timeline.sort_by_key(|span| (span.card, span.start_ns, span.end_ns));
+        let (mut spans, mut calls) = (Vec::with_capacity(timeline.len()), Vec::new());
         for (rank, card) in self.placement.iter().enumerate() {
             let plan = &self.engine.plans(program)[rank];
-            let own = found.iter().filter(|span| span.card as usize == *card);
+            let own = timeline.iter().filter(|span| span.card as usize == *card);
             let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
             let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");

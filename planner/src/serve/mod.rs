@@ -322,27 +322,27 @@ impl ServingRequest<'_> {
         let divisors =
             |of: usize| (1..=of.min(MOST_TENSOR_PARALLEL)).filter(move |part| of.is_multiple_of(*part));
         let sizes: Vec<usize> = only.map_or_else(|| divisors(self.cards).collect(), |size| vec![size]);
-        let mut found = Found { feasible: Vec::new(), refused: Vec::new(), grids: Vec::new() };
+        let mut tried = Found { feasible: Vec::new(), refused: Vec::new(), grids: Vec::new() };
         for cards in sizes.iter().copied() {
             for candidate in self.on(cards, Grid::LINE)? {
                 if candidate.constraint.is_none() {
-                    found.feasible.push(candidate);
+                    tried.feasible.push(candidate);
                 } else {
-                    found.refused.push(candidate);
+                    tried.refused.push(candidate);
                 }
             }
         }
-        self.try_grids(&sizes, &mut found)?;
-        found.feasible.sort_by(|a, b| a.rank(self.objective).total_cmp(&b.rank(self.objective)));
-        found.refused.sort_by_key(|candidate| candidate.memory.total().0);
-        Ok(found)
+        self.try_grids(&sizes, &mut tried)?;
+        tried.feasible.sort_by(|a, b| a.rank(self.objective).total_cmp(&b.rank(self.objective)));
+        tried.refused.sort_by_key(|candidate| candidate.memory.total().0);
+        Ok(tried)
     }
 
-    fn try_grids(&self, sizes: &[usize], found: &mut Found) -> Result<(), Diagnostics> {
+    fn try_grids(&self, sizes: &[usize], tried: &mut Found) -> Result<(), Diagnostics> {
         let rank = |candidate: &Candidate| candidate.rank(self.objective);
         let (mut paying, mut beaten) = (Vec::new(), Vec::new());
         for cards in sizes.iter().copied() {
-            let alike = found.feasible.iter().filter(|candidate| candidate.split.tensor_parallel == cards);
+            let alike = tried.feasible.iter().filter(|candidate| candidate.split.tensor_parallel == cards);
             let line = alike.map(rank).fold(f64::INFINITY, f64::min);
             for rows in grid_rows(cards) {
                 let all = self.on(cards, Grid { rows, depth: 1 })?;
@@ -357,8 +357,8 @@ impl ServingRequest<'_> {
             let ((a, a_rank), (b, b_rank)) = (key(a), key(b));
             a.cmp(&b).then(a_rank.total_cmp(&b_rank))
         });
-        found.grids = beaten;
-        found.feasible.extend(paying);
+        tried.grids = beaten;
+        tried.feasible.extend(paying);
         Ok(())
     }
 
@@ -467,14 +467,14 @@ impl ServingRequest<'_> {
         candidate.memory.problem(&place, self.profile).or(slow)
     }
 
-    fn refusal(&self, found: &Found) -> Diagnostics {
-        let Some(nearest) = found.refused.first() else { return Diagnostics::new() };
+    fn refusal(&self, tried: &Found) -> Diagnostics {
+        let Some(nearest) = tried.refused.first() else { return Diagnostics::new() };
         let Some(constraint) = &nearest.constraint else { return Diagnostics::new() };
         let is_memory = nearest.memory.problem("", self.profile).is_some();
         let help = if is_memory {
             self.nearest_that_fit(nearest)
         } else {
-            let fastest = found.refused.iter().map(Candidate::token_us).fold(f64::INFINITY, f64::min);
+            let fastest = tried.refused.iter().map(Candidate::token_us).fold(f64::INFINITY, f64::min);
             format!(
                 "the fastest split takes {:.1} ms per token; raise --max-tpot-ms, or lower --batch",
                 fastest / 1e3

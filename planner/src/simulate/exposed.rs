@@ -90,7 +90,7 @@ pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
     };
     let operators = of_stream(|step| step.stream == StreamKind::Compute);
     let mut last: [Option<f64>; StreamKind::ALL.len()] = Default::default();
-    let mut found = Vec::new();
+    let mut exposed = Vec::new();
     for (step, span) in of_stream(|step| step.stream != StreamKind::Compute) {
         let before_us = last[plan.steps[step].stream as usize].replace(span.end_us);
         let first = operators.partition_point(|(_, other)| other.end_us <= span.start_us);
@@ -114,9 +114,9 @@ pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
             let needs = shares_buffer(plan, &plan.steps[step], &plan.steps[at]);
             Some((at, if needs { Awaited::Value } else { Awaited::Memory }))
         });
-        found.push(Exposed { step, us, limit, awaited });
+        exposed.push(Exposed { step, us, limit, awaited });
     }
-    found
+    exposed
 }
 
 struct StepGraph {

@@ -205,17 +205,17 @@ impl<'a> Search<'a> {
             {
                 break;
             }
-            let found = self.predict(candidate);
-            match best.iter().position(|other| kind(&other.setting) == kind(&found.setting)) {
-                Some(same) if best[same].prediction.step_us <= found.prediction.step_us => continue,
+            let predicted = self.predict(candidate);
+            match best.iter().position(|other| kind(&other.setting) == kind(&predicted.setting)) {
+                Some(same) if best[same].prediction.step_us <= predicted.prediction.step_us => continue,
                 Some(same) => {
                     best.remove(same);
                 }
                 None => {}
             }
-            let step_us = found.prediction.step_us;
+            let step_us = predicted.prediction.step_us;
             let at = best.partition_point(|other| other.prediction.step_us <= step_us);
-            best.insert(at, found);
+            best.insert(at, predicted);
             best.truncate(count);
         }
         best

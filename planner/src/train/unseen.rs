@@ -45,10 +45,10 @@ fn fitted(samples: &[(&MeasuredPoint, f64)], begin: TrainCoefficients) -> TrainC
 #[must_use]
 pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
-    let found: Vec<Result<MeasuredPoint, &'static str>> = points.iter().map(MeasuredPoint::of).collect();
+    let measured: Vec<Result<MeasuredPoint, &'static str>> = points.iter().map(MeasuredPoint::of).collect();
     let samples: Vec<(String, &MeasuredPoint)> = points
         .iter()
-        .zip(&found)
+        .zip(&measured)
         .filter_map(|(point, sample)| Some((page(point), sample.as_ref().ok()?)))
         .collect();
     let mut pages: BTreeMap<&str, usize> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub fn unseen(texts: &[&str]) -> CrossValidation {
         fitted(&known(""), TrainCoefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
     let without: BTreeMap<String, TrainCoefficients> =
         pages.keys().map(|page| ((*page).to_owned(), fitted(&known(page), all))).collect();
-    let rows = points.iter().zip(found).map(|(point, sample)| {
+    let rows = points.iter().zip(measured).map(|(point, sample)| {
         let outcome = match sample {
             Ok(sample) => {
                 PointOutcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all)))

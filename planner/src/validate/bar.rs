@@ -39,14 +39,14 @@ impl ErrorBar {
     /// Uses the bar of steps for single operators.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
-        let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);
+        let errors = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);
         let is_measured = MEASURED.contains(&soc);
         let wider = if is_measured { 1.0 } else { std::f64::consts::SQRT_2 };
         Self {
-            measured: found.0.name(),
-            rows: found.1,
-            half: found.2 * wider,
-            nine_of_ten: found.3 * wider,
+            measured: errors.0.name(),
+            rows: errors.1,
+            half: errors.2 * wider,
+            nine_of_ten: errors.3 * wider,
             unmeasured_chip: (!is_measured).then_some(soc.name()),
         }
     }

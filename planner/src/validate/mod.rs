@@ -351,9 +351,9 @@ enum Fit {
 fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points = Point::all(text);
-    let found: Vec<Result<MeasuredOperator, &'static str>> =
+    let measured: Vec<Result<MeasuredOperator, &'static str>> =
         points.iter().map(MeasuredOperator::of).collect();
-    let samples: Vec<MeasuredOperator> = found.iter().flatten().cloned().collect();
+    let samples: Vec<MeasuredOperator> = measured.iter().flatten().cloned().collect();
     let (predicted_us, confidence) = match by {
         Fit::Shipped => (samples.iter().map(|sample| sample.predict_us(&shipped)).collect(), Vec::new()),
         Fit::EachPageLeftOut => {
@@ -362,8 +362,8 @@ fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
         }
     };
     let mut predicted = samples.iter().zip(predicted_us);
-    let rows = points.iter().zip(found).map(|(point, found)| ValidationRow {
-        class: found.as_ref().map_or_else(|_| operators::class(point), |sample| sample.class),
+    let rows = points.iter().zip(measured).map(|(point, measured)| ValidationRow {
+        class: measured.as_ref().map_or_else(|_| operators::class(point), |sample| sample.class),
         source: point.text("source").to_owned(),
         model: point.text("operator").to_owned(),
         setting: format!(
@@ -376,7 +376,7 @@ fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
         unit: point.text("unit").to_owned(),
         measured: point.text("value").to_owned(),
         gap: settings::operator(point).err(),
-        predicted: match found {
+        predicted: match measured {
             Ok(_) => predicted.next().map(|(sample, us)| sample.figure(us)).ok_or_else(String::new),
             Err(why) => Err(why.to_owned()),
         },
@@ -526,14 +526,14 @@ fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
 /// # Errors
 /// No row can be predicted.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
-    let found: Vec<Result<MeasuredOperator, &'static str>> =
+    let measured: Vec<Result<MeasuredOperator, &'static str>> =
         Point::all(points).iter().map(MeasuredOperator::of).collect();
-    let samples: Vec<MeasuredOperator> = found.iter().flatten().cloned().collect();
+    let samples: Vec<MeasuredOperator> = measured.iter().flatten().cloned().collect();
     if samples.is_empty() {
         let expected =
             "rows of operators or exchanges with their sizes, in the columns of operators_measured.csv";
-        let why = found.iter().find_map(|row| row.as_ref().err()).copied();
-        let found = format!("{} rows, {}", found.len(), why.unwrap_or("and nothing else"));
+        let why = measured.iter().find_map(|row| row.as_ref().err()).copied();
+        let found = format!("{} rows, {}", measured.len(), why.unwrap_or("and nothing else"));
         return Err(Problems(vec![Problem::new(place, format!("nothing to fit {soc} on"), expected, found)]));
     }
     let mut profile = Profile::of(soc);

@@ -41,16 +41,16 @@ impl Validation {
         let ends = || points.iter().flat_map(|(measured, predicted)| [*measured, *predicted]);
         let low = ends().fold(f64::INFINITY, f64::min).floor();
         let high = ends().fold(f64::NEG_INFINITY, f64::max).ceil().max(low + 1.0);
-        let Some(found) = self.statistics(class) else {
+        let Some(statistics) = self.statistics(class) else {
             return format!("<text y=\"-6\">{}: no row has a prediction</text>", class.name());
         };
         let at = |logarithm: f64| SIDE * (logarithm - low) / (high - low);
         let mut text = format!(
             "<text y=\"-6\">{}: {} rows, {:.0} % / {:.0} %</text>",
             class.name(),
-            found.rows,
-            100.0 * found.median,
-            100.0 * found.ninetieth
+            statistics.rows,
+            100.0 * statistics.median,
+            100.0 * statistics.ninetieth
         );
         let band = at(low + BAND);
         let (near, far) = (SIDE - band, SIDE);

@@ -54,19 +54,19 @@ fn each(validation: &Validation, class: Class) -> Table {
         ("unit, model, setting", Align::Left),
     ]);
     for row in validation.rows.iter().filter(|row| row.class == class) {
-        let what = format!("{}, {}, {}", row.unit, row.model, row.setting);
+        let row_name = format!("{}, {}, {}", row.unit, row.model, row.setting);
         match (&row.predicted, row.error()) {
             (Ok(predicted), Some(error)) => {
                 let measured = predicted / (1.0 + error);
                 let error = format!("{:+.1}%", 100.0 * error);
-                table.row([format!("{measured:.2}"), format!("{predicted:.2}"), error, what]);
+                table.row([format!("{measured:.2}"), format!("{predicted:.2}"), error, row_name]);
             }
             (Ok(predicted), None) => {
-                table.row([row.measured.clone(), format!("{predicted:.2}"), String::new(), what]);
+                table.row([row.measured.clone(), format!("{predicted:.2}"), String::new(), row_name]);
             }
             (Err(why), _) if class == Class::Training => {
-                let what = format!("{what}; left out: {why}");
-                table.row([row.measured.clone(), "-".to_owned(), String::new(), what]);
+                let row_name = format!("{row_name}; left out: {why}");
+                table.row([row.measured.clone(), "-".to_owned(), String::new(), row_name]);
             }
             (Err(_), _) => {}
         }
