@@ -51,18 +51,18 @@ impl FromStr for Bind {
 
 /// Parses a list such as `0-4,48`. The result is sorted and has no duplicates.
 fn numbers(text: &str) -> Option<Vec<usize>> {
-    let mut found = Vec::new();
+    let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.trim().parse().ok()?, last.trim().parse::<usize>().ok()?);
         if first > last || last >= CpuSet::MAX_CPU {
             return None;
         }
-        found.extend(first..=last);
+        numbers.extend(first..=last);
     }
-    found.sort_unstable();
-    found.dedup();
-    Some(found)
+    numbers.sort_unstable();
+    numbers.dedup();
+    Some(numbers)
 }
 
 /// Formats numbers as [`numbers`] reads them.

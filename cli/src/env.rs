@@ -74,7 +74,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     if problems.is_empty() && is_python(&options.program[0]) {
         let mut asked = command(&["-c".into(), VERSIONS.into()]);
         asked.stdin(std::process::Stdio::null());
-        let found = match run_limited(asked, TOOL_LIMIT) {
+        let version_problem = match run_limited(asked, TOOL_LIMIT) {
             Ok(Some(ended)) => version_problem(&ended.stdout),
             Ok(None) => {
                 let limit = TOOL_LIMIT.as_secs();
@@ -85,7 +85,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
                 Some(Diagnostic::new(&*name, error.to_string()).expected("a program on the search path"))
             }
         };
-        found.into_iter().for_each(|problem| problems.push(problem));
+        version_problem.into_iter().for_each(|problem| problems.push(problem));
     }
     problems.into_result(())?;
     let error = command(&options.program[1..]).exec();

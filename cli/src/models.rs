@@ -110,7 +110,7 @@ struct Needed {
 }
 
 fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
-    let mut found = Vec::new();
+    let mut bytes_by_layers = Vec::new();
     for layers in SHORT {
         let config = ModelConfig { layers, ..config.clone() };
         let deployment = Deployment {
@@ -124,14 +124,14 @@ fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
         let regions: Vec<_> = (0..cards).map(|rank| regions_wanted(&programs, rank)).collect();
         let all = regions.iter().map(|regions| regions.iter().map(|bytes| bytes.0).sum::<u64>()).max();
         let weights = regions.iter().map(|regions| regions[Region::Weights as usize].0).max();
-        found.push((weights.unwrap_or(0), all.unwrap_or(0)));
+        bytes_by_layers.push((weights.unwrap_or(0), all.unwrap_or(0)));
     }
     let groups = u64::from(cards > 1);
     let more = (config.layers - SHORT[0]) as u64;
     let whole = |short: u64, longer: u64| short + longer.saturating_sub(short) * more;
     Ok(Needed {
-        weights: whole(found[0].0, found[1].0),
-        all: whole(found[0].1, found[1].1) + groups * Communicator::buffer_bytes().0,
+        weights: whole(bytes_by_layers[0].0, bytes_by_layers[1].0),
+        all: whole(bytes_by_layers[0].1, bytes_by_layers[1].1) + groups * Communicator::buffer_bytes().0,
     })
 }
 

@@ -161,13 +161,13 @@ fn agree_on<T>(
     let all = group.exchange(what, mine).map_err(|failure| Failure::Run(failure.into()))?;
     let all: Vec<ReadInput> =
         all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect::<Result<_, _>>()?;
-    let found = differences(&all);
+    let differing = differences(&all);
     match made {
-        Ok(made) if found.is_empty() => Ok(made),
+        Ok(made) if differing.is_empty() => Ok(made),
         _ if !group.is_first() => Err(Failure::Elsewhere),
         // Equal problems are reported as if there were one process.
         Err(problems) if all.iter().all(|one| *one == all[0]) => Err(problems.into()),
-        _ => Err(found.into()),
+        _ => Err(differing.into()),
     }
 }
 
@@ -183,7 +183,7 @@ struct ReadInput {
 
 /// Returns the inputs that differ between ranks, and the problems of each rank.
 fn differences(all: &[ReadInput]) -> Diagnostics {
-    let mut found = Diagnostics::new();
+    let mut differing = Diagnostics::new();
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in all.iter().flat_map(|one| &one.inputs) {
         if !names.contains(&name.as_str()) {
@@ -203,15 +203,15 @@ fn differences(all: &[ReadInput]) -> Diagnostics {
         if ranks_of.len() > 1 {
             let parts: Vec<String> = ranks_of.iter().map(|(value, ranks)| has(ranks, value)).collect();
             let problem = Diagnostic::new(name, format!("the processes disagree: {}", parts.join(", ")));
-            found.push(problem.help("start all processes with the same program, options and files"));
+            differing.push(problem.help("start all processes with the same program, options and files"));
         }
     }
     for (rank, one) in all.iter().enumerate() {
         for problem in &one.problems {
-            found.push(Diagnostic::new(format!("rank {rank}"), problem));
+            differing.push(Diagnostic::new(format!("rank {rank}"), problem));
         }
     }
-    found
+    differing
 }
 
 /// Formats a value with its ranks, such as `ranks 1 to 3 have 2`.

@@ -113,11 +113,11 @@ fn read(path: &Path, option: &str) -> Result<String, Diagnostics> {
 }
 
 fn located(Problems(problems): Problems) -> Diagnostics {
-    let mut found = Diagnostics::new();
+    let mut located = Diagnostics::new();
     for problem in problems {
-        found.push(
+        located.push(
             Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found),
         );
     }
-    found
+    located
 }

@@ -634,12 +634,12 @@ fn sources(
         Some(found) => Some(found?),
         None => None,
     };
-    let mut found = Vec::new();
+    let mut sources = Vec::new();
     for path in &options.data {
         match CorpusSource::of(path, encoder.as_ref(), None) {
-            Ok(source) => found.push(source),
+            Ok(source) => sources.push(source),
             Err(problem) => problems.push(problem),
         }
     }
-    (found.len() == options.data.len()).then_some(found)
+    (sources.len() == options.data.len()).then_some(sources)
 }

@@ -224,14 +224,14 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
         let word = word.split('=').next().unwrap_or_default();
         word == option || !option.starts_with("--") && !word.starts_with("--") && word.starts_with(option)
     };
-    let at = words.iter().position(|word| is_it(&word))?;
-    let (option, stated) = match words[at].split_once('=') {
+    let position = words.iter().position(|word| is_it(&word))?;
+    let (option, stated) = match words[position].split_once('=') {
         Some((option, value)) => (option, Some(value)),
-        None => (words[at].as_str(), None),
+        None => (words[position].as_str(), None),
     };
     let command = command_of(words);
     if option.strip_prefix('-').is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit())) {
-        let before = words[..at].last().filter(|word| word.starts_with("--"));
+        let before = words[..position].last().filter(|word| word.starts_with("--"));
         let problem = Diagnostic::new(
             before.map_or(command.as_str(), String::as_str),
             "a value that looks like an option",
@@ -240,7 +240,7 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
         return Some(help.into_iter().fold(problem.found(option), Diagnostic::help));
     }
     let value =
-        stated.or_else(|| words.get(at + 1).map(String::as_str).filter(|word| !word.starts_with('-')));
+        stated.or_else(|| words.get(position + 1).map(String::as_str).filter(|word| !word.starts_with('-')));
     let ours = ours(option, command.split(' ').next().unwrap_or_default())?;
     let help = value.map_or_else(|| ours.to_owned(), |value| with_value(ours, value));
     Some(Diagnostic::new(option, format!("`{command}` has no such option")).help(help))

@@ -55,16 +55,16 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     };
     let of = Deployment::of(&model.config, wanted);
     let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), order, ..of };
-    let found = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
+    let verification = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
-    let passed = found.as_ref().is_some_and(Verification::passed);
+    let passed = verification.as_ref().is_some_and(Verification::passed);
     let verdicts =
         group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
     if interrupt::is_requested() {
         return Err(Failure::Interrupted);
     }
-    if let Some(found) = found {
-        let report = VerifyReport::new(options, &deployment, &cards, found);
+    if let Some(verification) = verification {
+        let report = VerifyReport::new(options, &deployment, &cards, verification);
         if options.json {
             print_json(&report)?;
         } else {
@@ -207,7 +207,12 @@ impl From<Difference> for DifferenceReport {
 }
 
 impl VerifyReport {
-    fn new(options: &VerifyOptions, deployment: &Deployment, cards: &Cards, found: Verification) -> Self {
+    fn new(
+        options: &VerifyOptions,
+        deployment: &Deployment,
+        cards: &Cards,
+        verification: Verification,
+    ) -> Self {
         Self {
             model: options.model.display().to_string(),
             device: cards.description.clone(),
@@ -215,16 +220,16 @@ impl VerifyReport {
             stages: Some(deployment.stages).filter(|stages| *stages > 1),
             dtype: deployment.precision.name(),
             exact: deployment.order == SumOrder::Tree,
-            passed: found.passed(),
-            values: found.values,
-            same_bits: found.same_bits,
-            first_difference: found.first_difference.map(Into::into),
-            closest: found.closest.map(Into::into),
-            same_operands: found.alone.into(),
-            around: found.around.map(Into::into),
-            logits: found.logits.map(Into::into),
-            rounded: found.rounded.map(Into::into),
-            greedy: found.greedy.map(Into::into),
+            passed: verification.passed(),
+            values: verification.values,
+            same_bits: verification.same_bits,
+            first_difference: verification.first_difference.map(Into::into),
+            closest: verification.closest.map(Into::into),
+            same_operands: verification.alone.into(),
+            around: verification.around.map(Into::into),
+            logits: verification.logits.map(Into::into),
+            rounded: verification.rounded.map(Into::into),
+            greedy: verification.greedy.map(Into::into),
         }
     }
 }

@@ -14,17 +14,17 @@ use crate::failure::Failure;
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     let Measured { figures, tables } = figures::measure(bench, across_processes(bench.effort)?)?;
-    let mut found = vec![figures, bench.limits.table()];
-    found.extend(tables);
+    let mut all_tables = vec![figures, bench.limits.table()];
+    all_tables.extend(tables);
     if bench.effort == Effort::Full {
         let model = figures::model()?;
-        found.push(operators::run(bench, &model)?);
-        found.push(operators::products(bench, &operators::PRODUCTS)?);
-        found.push(compile::run(&compile::CompileSetting::usual(), bench.effort.budget())?);
-        found.extend(scaling::run(bench)?);
+        all_tables.push(operators::run(bench, &model)?);
+        all_tables.push(operators::products(bench, &operators::PRODUCTS)?);
+        all_tables.push(compile::run(&compile::CompileSetting::usual(), bench.effort.budget())?);
+        all_tables.extend(scaling::run(bench)?);
     }
-    found.push(peers::recorded()?);
-    Ok(found)
+    all_tables.push(peers::recorded()?);
+    Ok(all_tables)
 }
 
 pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {

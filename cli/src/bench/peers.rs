@@ -125,9 +125,9 @@ fn take_turns(
         Effort::Full => 5,
     };
     for round in 1..=rounds {
-        for (at, ready) in installed.iter().enumerate() {
+        for (peer_index, ready) in installed.iter().enumerate() {
             let name = ready.peer.name();
-            if !clock.has_time(at) {
+            if !clock.has_time(peer_index) {
                 note(&format!(
                     "no time left with --quick for round {round} of {name}: leave --quick out for all rounds"
                 ));
@@ -145,8 +145,8 @@ fn take_turns(
             };
             let ours = ours(bench, ready.peer).inspect_err(|_| interrupt::wait_for_signal())?;
             let text = peers::round_text(ready.peer, &ours, &theirs);
-            turns.lock().unwrap_or_else(PoisonError::into_inner)[at].rounds.push((ours, theirs));
-            clock.took(at, started.elapsed());
+            turns.lock().unwrap_or_else(PoisonError::into_inner)[peer_index].rounds.push((ours, theirs));
+            clock.took(peer_index, started.elapsed());
             let text = format!("round {round} of {rounds}, {name}: {text}");
             if output.json { note(&text) } else { print_report(&format!("{text}\n"))? }
         }
@@ -275,16 +275,16 @@ fn on_path(name: &str) -> Option<PathBuf> {
 
 /// Returns a Python with all modules, or an error that names the missing part.
 pub(super) fn python(modules: &[&str]) -> Result<PathBuf, String> {
-    let found = on_path("python3").or_else(|| on_path("python")).ok_or("no python3 on PATH")?;
+    let python = on_path("python3").or_else(|| on_path("python")).ok_or("no python3 on PATH")?;
     let has = |module: &&&str| {
         let look = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
-        let mut command = Command::new(&found);
+        let mut command = Command::new(&python);
         command.args(["-c", look, module]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
     match modules.iter().find(|module| !has(module)) {
-        Some(module) => Err(format!("{} has no module {module}", found.display())),
-        None => Ok(found),
+        Some(module) => Err(format!("{} has no module {module}", python.display())),
+        None => Ok(python),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failur
         }
         None => None,
     };
-    let mut found: Vec<Round> = Vec::new();
+    let mut measured_rounds: Vec<Round> = Vec::new();
     for round in 1..=rounds {
         note(&format!("round {round} of {rounds}"));
         let ours =
@@ -47,7 +47,7 @@ pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failur
             let printed = job.start()?.finish(Some(LIMIT))?;
             train::read(&printed).map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))
         });
-        found.push((ours, theirs.transpose()?));
+        measured_rounds.push((ours, theirs.transpose()?));
     }
-    Ok(vec![train::table(bench, &found, threads)?])
+    Ok(vec![train::table(bench, &measured_rounds, threads)?])
 }

@@ -388,10 +388,10 @@ fn bytes_of(files: &[PathBuf]) -> Bytes {
 
 /// Replaces the escapes \n, \r, \t and \\ in a text.
 fn unescaped(text: &str) -> Result<String, String> {
-    let mut found = String::new();
+    let mut unescaped = String::new();
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
-        found.push(match letter {
+        unescaped.push(match letter {
             '\\' => match letters.next() {
                 Some('n') => '\n',
                 Some('r') => '\r',
@@ -405,10 +405,10 @@ fn unescaped(text: &str) -> Result<String, String> {
             letter => letter,
         });
     }
-    if found.is_empty() {
+    if unescaped.is_empty() {
         Err("expected a text that is between two documents, found nothing".to_owned())
     } else {
-        Ok(found)
+        Ok(unescaped)
     }
 }
 

@@ -63,14 +63,14 @@ pub(super) fn inspected(InspectReport { summary, texts }: &InspectReport) -> Str
     for (name, value) in rows {
         let _always = writeln!(text, "  {name:<11}  {value}");
     }
-    for (at, document) in summary.first.iter().enumerate() {
+    for (index, document) in summary.first.iter().enumerate() {
         let mut ids: Vec<String> = document.ids.iter().map(ToString::to_string).collect();
         if document.ids.len() as u64 != document.tokens {
             ids.push("…".to_owned());
         }
         let _always =
-            writeln!(text, "  document {at}: {} tokens: {}", grouped(document.tokens), ids.join(" "));
-        if let Some(beginning) = texts.as_ref().and_then(|texts| texts.get(at)) {
+            writeln!(text, "  document {index}: {} tokens: {}", grouped(document.tokens), ids.join(" "));
+        if let Some(beginning) = texts.as_ref().and_then(|texts| texts.get(index)) {
             let _always = writeln!(text, "    {beginning:?}");
         }
     }

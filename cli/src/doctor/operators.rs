@@ -176,7 +176,7 @@ pub(super) fn check(cann: &Arc<Cann>) -> Group {
 
 /// Like [`check`], but reports only kernels. Kernels for several cards run on two cards.
 pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
-    let (mut group, found) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
+    let (mut group, checked) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
     let of_several = match sums::check(cann, source, &mut group) {
         Ok(names) => names,
         Err(problems) => {
@@ -184,7 +184,7 @@ pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
             return group;
         }
     };
-    let launched = || found.iter().chain(&of_several);
+    let launched = || checked.iter().chain(&of_several);
     for name in source.kernels().names().filter(|name| !launched().any(|launched| launched.starts_with(name)))
     {
         group.finding(
@@ -205,7 +205,7 @@ fn check_of(
     is_told: fn(&str) -> bool,
 ) -> (Group, Vec<&'static str>) {
     let mut group = Group::new(what);
-    let mut found: BTreeMap<&'static str, BTreeMap<String, Worst>> = BTreeMap::new();
+    let mut worst_of_types: BTreeMap<&'static str, BTreeMap<String, Worst>> = BTreeMap::new();
     let uses = match uses(source.kernels()) {
         Ok(uses) => uses,
         Err(problems) => {
@@ -215,7 +215,7 @@ fn check_of(
     };
     for of in uses.iter().filter(|of| calls(&of.plan).any(|(_, name)| is_told(name))) {
         match run(cann, of, source) {
-            Ok(values) => compare(of, values, &mut found),
+            Ok(values) => compare(of, values, &mut worst_of_types),
             Err(exec::Error::Refused(problems)) => {
                 group.skipped(format!("{what} of {}", of.command), problems.to_string());
             }
@@ -230,8 +230,8 @@ fn check_of(
             }
         }
     }
-    let launched = found.keys().copied().collect();
-    for (name, types) in found.into_iter().filter(|(name, _)| is_told(name)) {
+    let launched = worst_of_types.keys().copied().collect();
+    for (name, types) in worst_of_types.into_iter().filter(|(name, _)| is_told(name)) {
         let text =
             |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
         let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");
@@ -328,7 +328,7 @@ struct HiddenOps {
 fn compare(
     of: &OperatorUse,
     mut values: Vec<Option<HostTensor>>,
-    found: &mut BTreeMap<&'static str, BTreeMap<String, Worst>>,
+    worst_of_types: &mut BTreeMap<&'static str, BTreeMap<String, Worst>>,
 ) {
     let program = &of.program;
     let mut by_op: BTreeMap<usize, Vec<&'static str>> = BTreeMap::new();
@@ -360,7 +360,7 @@ fn compare(
         });
         let shares: Vec<f64> = shares.collect();
         for name in behind.calls.iter().filter(|_| !shares.is_empty()) {
-            let worst = found.entry(name).or_default().entry(dtype.clone()).or_default();
+            let worst = worst_of_types.entry(name).or_default().entry(dtype.clone()).or_default();
             *worst = Worst { share: shares.iter().copied().fold(worst.share, f64::max), ops: worst.ops + 1 };
         }
         behind.ops += 1;

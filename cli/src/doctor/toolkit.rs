@@ -12,7 +12,7 @@ use super::system::{System, entry};
 
 /// Finds the toolkit that a process would load.
 pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
-    let mut found: Option<PathBuf> = None;
+    let mut toolkit: Option<PathBuf> = None;
     let mut looked_at = Vec::new();
     // The linker's search path comes last.
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -22,12 +22,12 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
         let is_named = named_by.starts_with("ASCEND");
         let folder = if named_by == USUAL_FOLDER { system.path(&folder.to_string_lossy()) } else { folder };
         match library_folder(&folder) {
-            Ok(_) if found.is_none() => {
+            Ok(_) if toolkit.is_none() => {
                 group.well("toolkit", format!("{} ({named_by})", folder.display()));
-                found = Some(folder);
+                toolkit = Some(folder);
             }
             Ok(_) => {
-                let is_same = found
+                let is_same = toolkit
                     .as_ref()
                     .is_some_and(|first| first.canonicalize().ok() == folder.canonicalize().ok());
                 if !is_same {
@@ -45,11 +45,11 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
             Err(_) => {}
         }
     }
-    if found.is_none() {
+    if toolkit.is_none() {
         let remedy = "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`; `--emulator` runs the checks that need no toolkit";
         group.finding("toolkit", looked_at.join("; "), "a folder with lib64/libascendcl.so", remedy);
     }
-    found
+    toolkit
 }
 
 #[derive(Debug, Default)]

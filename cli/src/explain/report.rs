@@ -156,7 +156,7 @@ impl ExplainReport {
         programs: &Programs,
     ) -> Self {
         let Programs { shown, alternatives } = programs;
-        let found = exchanges(&shown.split.lowered);
+        let collectives = exchanges(&shown.split.lowered);
         Self {
             model: model.to_owned(),
             architecture: config.family.architecture(),
@@ -168,8 +168,8 @@ impl ExplainReport {
             program: pass(request, shown),
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
-            totals: totals(&found, request.deployment.batch * shown.pass.sequence),
-            collectives: found.into_iter().map(CollectiveReport::from).collect(),
+            totals: totals(&collectives, request.deployment.batch * shown.pass.sequence),
+            collectives: collectives.into_iter().map(CollectiveReport::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
@@ -266,14 +266,16 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> LaunchReport {
             Action::Exchange(exchange) => exchange.name(),
             Action::Record(_) | Action::Wait(_) => continue,
         };
-        let at = calls.iter().position(|known| known.call == call).unwrap_or_else(|| {
+        let call_index = calls.iter().position(|known| known.call == call).unwrap_or_else(|| {
             calls.push(LaunchCount { call: call.to_owned(), count: 0, computes: Vec::new() });
             calls.len() - 1
         });
-        calls[at].count += 1;
+        calls[call_index].count += 1;
         if seen != Some(step.op) {
             let others = plan.notes.iter().filter(|(_, note)| note.launch == Launched::With(step.op));
-            calls[at].computes.extend(std::iter::once(step.op).chain(others.map(|(id, _)| id)).map(name));
+            calls[call_index]
+                .computes
+                .extend(std::iter::once(step.op).chain(others.map(|(id, _)| id)).map(name));
             seen = Some(step.op);
         }
     }

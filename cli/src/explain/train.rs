@@ -235,8 +235,9 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         }
         let plans =
             run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::of(site.profile.soc, kernels))?;
-        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
-        let duration_us = |rank: usize| found.ranks[rank].duration_us;
+        let simulated =
+            Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
+        let duration_us = |rank: usize| simulated.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
         let inner = plans.len() / layout.stages;
         let of_stages: Vec<usize> =
@@ -244,7 +245,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
         let seen: Vec<Seen<'_>> = of_stages
             .iter()
-            .map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans })
+            .map(|rank| Seen { plan: &plans[*rank], spans: &simulated.ranks[*rank].spans })
             .collect();
         let launches = seen.iter().map(|seen| LaunchCounts::of(seen.plan, report.launches.layer));
         launches.max_by_key(|of| of.count).into_iter().for_each(|of| report.launches.add(of, times));
@@ -289,18 +290,18 @@ impl Seen<'_> {
 
     /// Returns the collectives or the transfers of the card, by op.
     fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, OpExchanges> {
-        let mut found: BTreeMap<OpId, OpExchanges> = BTreeMap::new();
+        let mut exchanges: BTreeMap<OpId, OpExchanges> = BTreeMap::new();
         for (step, span) in self.plan.steps.iter().zip(self.spans) {
             let (Action::Exchange(exchange), Some(span)) = (&step.action, span) else { continue };
             if is_wanted(&exchange.kind) {
                 let (us, hidden_us, beside) = beside(self.plan, self.spans, *span);
-                let op = found.entry(step.op).or_default();
+                let op = exchanges.entry(step.op).or_default();
                 (op.times, op.us, op.hidden_us) = (op.times + 1, op.us + us, op.hidden_us + hidden_us);
                 op.beside = op.beside.or(beside);
                 op.call = op.call.or(exchange.product.as_ref().map(|call| call.name()));
             }
         }
-        found
+        exchanges
     }
 
     fn name(&self, op: OpId) -> String {
@@ -314,20 +315,20 @@ impl Seen<'_> {
             let note = &self.plan.notes[self.plan.steps[step].op];
             format!("{} of {}", note.kind, class_of(&note.value))
         };
-        for found in exposed(self.plan, self.spans) {
-            let behind = match found.limit {
+        for wait in exposed(self.plan, self.spans) {
+            let behind = match wait.limit {
                 Limit::Links => "the previous exchange".to_owned(),
                 Limit::Made(by) => format!("{}, which produces it", name(by)),
                 Limit::Memory(by) => format!("{}, which used its memory before", name(by)),
                 Limit::Issue => "its launch, or another card".to_owned(),
             };
-            let awaited = match found.awaited {
+            let awaited = match wait.awaited {
                 Some((by, Awaited::Value)) => format!("{}, which needs it", name(by)),
                 Some((by, Awaited::Memory)) => format!("{}, which reuses its memory", name(by)),
                 None => "later exchanges, or the end".to_owned(),
             };
-            let of = name(found.step);
-            let us = found.us * times as f64;
+            let of = name(wait.step);
+            let us = wait.us * times as f64;
             let known = all
                 .iter_mut()
                 .find(|known| (&known.of, &known.behind, &known.awaited) == (&of, &behind, &awaited));
@@ -343,7 +344,7 @@ impl Seen<'_> {
 /// the transfers between stages. `seen` has one card of each stage.
 fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<TimedExchange> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
-    let mut found = Vec::new();
+    let mut reports = Vec::new();
     let mut first_note = 0;
     for (number, (part, staged)) in run.programs.iter().enumerate() {
         let lowered = staged.placed;
@@ -358,15 +359,15 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
             let of = &OpExchanges { times: of.times.clamp(1, micro_batches), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
-            found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into(), seen.apart(note)));
+            reports.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into(), seen.apart(note)));
         }
         first_note += lowered.program.ops.len();
     }
     for (stage, own) in seen.iter().enumerate() {
         let sends = own.exchanged(|kind| matches!(kind, CollectiveKind::Send { .. }));
-        found.extend(sends.iter().filter_map(|(op, of)| own.sent(*op, of, times, stage)));
+        reports.extend(sends.iter().filter_map(|(op, of)| own.sent(*op, of, times, stage)));
     }
-    found
+    reports
 }
 
 const fn micro_batch(part: StepPart) -> &'static str {
@@ -465,35 +466,35 @@ struct CollectivesRow<'a> {
 fn rows(report: &TrainExplanation) -> Vec<CollectivesRow<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     let mut rows: Vec<CollectivesRow<'_>> = Vec::new();
-    for found in &report.collectives {
-        let CollectiveReport { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
+    for timed in &report.collectives {
+        let CollectiveReport { op, value, tensors, axes, bytes, reason, .. } = &timed.collective;
         let class = (
             op,
             class_of(value),
             tensors,
             axes,
             bytes,
-            found.dtype,
+            timed.dtype,
             class_of(reason),
-            found.call,
-            &found.apart,
+            timed.call,
+            &timed.apart,
         );
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
             rows.push(CollectivesRow {
-                first: found,
+                first: timed,
                 times: 0,
                 us: 0.0,
                 hidden_us: 0.0,
                 beside: BTreeMap::new(),
             });
         }
-        let (row, times) = (&mut rows[place], found.times as f64);
-        row.times += found.times;
-        row.us += times * found.us;
-        row.hidden_us += times * found.hidden_us;
-        if let Some(op) = &found.beside {
-            *row.beside.entry(class_of(op)).or_default() += times * found.hidden_us;
+        let (row, times) = (&mut rows[place], timed.times as f64);
+        row.times += timed.times;
+        row.us += times * timed.us;
+        row.hidden_us += times * timed.hidden_us;
+        if let Some(op) = &timed.beside {
+            *row.beside.entry(class_of(op)).or_default() += times * timed.hidden_us;
         }
     }
     rows

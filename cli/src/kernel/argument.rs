@@ -151,7 +151,7 @@ impl FromStr for KernelValue {
 }
 
 fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, String> {
-    let found = match text {
+    let source = match text {
         None | Some("") => MemorySource::Nothing,
         Some(text) => match text.split_once('=') {
             Some(("random", seed)) => {
@@ -161,14 +161,14 @@ fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, Stri
             _ => MemorySource::File(text.into()),
         },
     };
-    match (direction, &found) {
+    match (direction, &source) {
         (MemoryUse::In | MemoryUse::InOut, MemorySource::Nothing | MemorySource::Expect(_)) => {
             Err("an input needs contents: expected FILE or random=SEED".to_owned())
         }
         (MemoryUse::Out, MemorySource::Random(_)) => {
             Err("`out` takes no contents: expected nothing, FILE or expect=FILE".to_owned())
         }
-        _ => Ok(found),
+        _ => Ok(source),
     }
 }
 

@@ -273,7 +273,7 @@ fn of_rank(
     let device = communicator.device();
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
     let stream = Stream::new(device)?;
-    let mut found = Vec::new();
+    let mut measured = Vec::new();
     for op in &setting.ops {
         for dtype in &setting.dtypes {
             for bytes in &setting.bytes {
@@ -282,11 +282,11 @@ fn of_rank(
                 let exchange =
                     MeasuredExchange::new(*op, *dtype, elems, &send, &recv, communicator, &stream)?;
                 exchange.check(&send, &recv)?;
-                found.push(exchange.time(setting, bench.effort)?);
+                measured.push(exchange.time(setting, bench.effort)?);
             }
         }
     }
-    Ok(found)
+    Ok(measured)
 }
 
 struct MeasuredExchange<'a> {

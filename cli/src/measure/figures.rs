@@ -126,7 +126,14 @@ struct Figures(Table);
 
 impl Figures {
     /// Adds a figure; `None` means not measured.
-    fn row(&mut self, what: &str, figure: Option<f64>, aim: FigureGoal, unit: &str, beside: Option<String>) {
+    fn row(
+        &mut self,
+        subject: &str,
+        figure: Option<f64>,
+        aim: FigureGoal,
+        unit: &str,
+        beside: Option<String>,
+    ) {
         let (target, reached, sign) = match aim {
             FigureGoal::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),
             FigureGoal::AtMost(target) => (target, figure.map(|figure| target / figure), "≤"),
@@ -135,7 +142,7 @@ impl Figures {
         let unit = format!("{sign} {unit}");
         let beside = beside.unwrap_or_default();
         self.0.row([
-            what.into(),
+            subject.into(),
             figure.into(),
             target.into(),
             unit.into(),

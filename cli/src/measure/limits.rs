@@ -35,15 +35,15 @@ impl Limits {
     #[must_use]
     pub(crate) fn of_host(budget: Duration) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let found = limits::measure(threads, budget);
+        let measured = limits::measure(threads, budget);
         Self {
-            of: found.isa.to_string(),
-            threads: found.threads,
-            read_bytes_s: found.read_bytes_per_s,
-            copy_bytes_s: found.copy_bytes_per_s,
-            triad_bytes_s: found.triad_bytes_per_s,
-            f32_flops: found.peak_f32_flops,
-            bf16_flops: found.peak_bf16_flops,
+            of: measured.isa.to_string(),
+            threads: measured.threads,
+            read_bytes_s: measured.read_bytes_per_s,
+            copy_bytes_s: measured.copy_bytes_per_s,
+            triad_bytes_s: measured.triad_bytes_per_s,
+            f32_flops: measured.peak_f32_flops,
+            bf16_flops: measured.peak_bf16_flops,
         }
     }
 

@@ -104,20 +104,20 @@ fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<Table, Error> 
 
 /// Returns distinct calls with counts.
 fn distinct(plan: &Plan) -> Vec<(Launch, (&Call, usize))> {
-    let mut at: HashMap<Launch, usize> = HashMap::new();
-    let mut found: Vec<(Launch, (&Call, usize))> = Vec::new();
+    let mut index_of: HashMap<Launch, usize> = HashMap::new();
+    let mut launches: Vec<(Launch, (&Call, usize))> = Vec::new();
     for step in &plan.steps {
         let Action::Launch(call) = &step.action else { continue };
         let launch = launch(call);
-        match at.get(&launch) {
-            Some(at) => found[*at].1.1 += 1,
+        match index_of.get(&launch) {
+            Some(index) => launches[*index].1.1 += 1,
             None => {
-                at.insert(launch.clone(), found.len());
-                found.push((launch, (call, 1)));
+                index_of.insert(launch.clone(), launches.len());
+                launches.push((launch, (call, 1)));
             }
         }
     }
-    found
+    launches
 }
 
 fn shapes(call: &Call) -> String {

@@ -74,8 +74,8 @@ fn draw(
         .draw()
         .map_err(|_| DrawingAreaErrorKind::LayoutError)?;
     let name = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Left, VPos::Center));
-    for (at, (series, points)) in lines.iter().enumerate() {
-        let colour = COLOURS[at % COLOURS.len()];
+    for (line, (series, points)) in lines.iter().enumerate() {
+        let colour = COLOURS[line % COLOURS.len()];
         let style = ShapeStyle::from(colour).stroke_width(2);
         chart
             .draw_series(LineSeries::new(points.iter().copied(), style))
@@ -83,7 +83,7 @@ fn draw(
         chart
             .draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))
             .map_err(|_| DrawingAreaErrorKind::LayoutError)?;
-        let y = 52 + 20 * at as i32;
+        let y = 52 + 20 * line as i32;
         legend.draw(&PathElement::new(vec![(4, y), (24, y)], style))?;
         legend.draw(&Text::new(series.clone(), (30, y), name.clone()))?;
     }
@@ -92,8 +92,8 @@ fn draw(
 
 /// Returns the lines in the order of their first rows.
 fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
-    let at = |key: &str| table.columns.iter().position(|column| column.key == key);
-    let (Some(x), Some(y)) = (at(axes.x), at(axes.y)) else { return Vec::new() };
+    let column_of = |key: &str| table.columns.iter().position(|column| column.key == key);
+    let (Some(x), Some(y)) = (column_of(axes.x), column_of(axes.y)) else { return Vec::new() };
     let mut order: BTreeMap<String, usize> = BTreeMap::new();
     let mut lines: Vec<(String, Vec<PlotPoint>)> = Vec::new();
     for row in &table.rows {
@@ -102,10 +102,10 @@ fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
             continue;
         }
         let part = |key: &&str| {
-            let at = at(key)?;
-            Some(match &row[at] {
+            let index = column_of(key)?;
+            Some(match &row[index] {
                 Cell::Text(text) => text.clone(),
-                Cell::Number(value) => format!("{} {}", number(*value), table.columns[at].heading),
+                Cell::Number(value) => format!("{} {}", number(*value), table.columns[index].heading),
                 Cell::Nothing => return None,
             })
         };

@@ -194,14 +194,14 @@ pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<T
     let title =
         format!("Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
     let mut table = Table::new("train", title, &COLUMNS);
-    for (at, TrainCase { precision, data, tensor }) in CASES.into_iter().enumerate() {
+    for (index, TrainCase { precision, data, tensor }) in CASES.into_iter().enumerate() {
         let dtype = precision.dtype();
         let median = |times: Vec<f64>| Samples::new(times).median();
-        let ours = median(rounds.iter().map(|(ours, _)| ours[at].median()).collect());
+        let ours = median(rounds.iter().map(|(ours, _)| ours[index].median()).collect());
         let theirs_of = |theirs: &PeerTimes| theirs.seconds.get(dtype.name()).map(Samples::median);
         let pairs: Vec<(f64, f64)> = rounds
             .iter()
-            .filter_map(|(ours, theirs)| Some((ours[at].median(), theirs.as_ref().and_then(theirs_of)?)))
+            .filter_map(|(ours, theirs)| Some((ours[index].median(), theirs.as_ref().and_then(theirs_of)?)))
             .collect();
         let theirs = (!pairs.is_empty()).then(|| median(pairs.iter().map(|pair| pair.1).collect()));
         let ratios = Samples::new(pairs.iter().map(|(ours, theirs)| theirs / ours).collect());

@@ -108,14 +108,14 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
 /// Returns all splits, also of a requested replica size that does not divide the cards.
 fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
-    let mut found = request.survey()?;
+    let mut survey = request.survey()?;
     if let Some(cards) =
         asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64)
     {
         let more = request.explore(cards)?;
-        found.feasible.extend(more.feasible);
-        found.grids.extend(more.grids);
-        found.refused.extend(more.refused);
+        survey.feasible.extend(more.feasible);
+        survey.grids.extend(more.grids);
+        survey.refused.extend(more.refused);
     }
-    Ok(found)
+    Ok(survey)
 }

@@ -103,10 +103,10 @@ fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
 }
 
 impl PlanReport {
-    pub(super) fn new(request: &ServingRequest<'_>, found: &Found, top: usize) -> Self {
-        let winner = found.feasible.first();
+    pub(super) fn new(request: &ServingRequest<'_>, survey: &Found, top: usize) -> Self {
+        let winner = survey.feasible.first();
         let entry = |candidate: &Candidate| SplitEntry::new(request, candidate, reason(winner, candidate));
-        let (best, rest) = found.feasible.split_at(top.min(found.feasible.len()));
+        let (best, rest) = survey.feasible.split_at(top.min(survey.feasible.len()));
         let size = |candidate: &Candidate| candidate.split.tensor_parallel;
         let mut sizes: Vec<usize> = best.iter().map(size).collect();
         let mut first_of_its_size = |candidate: &&Candidate| {
@@ -115,14 +115,14 @@ impl PlanReport {
             is_first
         };
         let beaten: Vec<SplitEntry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
-        let refused = found.refused.iter().filter(first_of_its_size).map(entry).collect();
+        let refused = survey.refused.iter().filter(first_of_its_size).map(entry).collect();
         Self {
             error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
             others: rest.len() - beaten.len(),
             best: best.iter().map(entry).collect(),
             beaten,
             refused,
-            grid: found.best_grid().map(entry),
+            grid: survey.best_grid().map(entry),
         }
     }
 }
@@ -131,20 +131,22 @@ impl Explanation {
     /// Explains the best split with the requested properties.
     pub(super) fn new(
         request: &ServingRequest<'_>,
-        found: &Found,
+        survey: &Found,
         wanted: &str,
     ) -> Result<Self, Diagnostics> {
         let mut matching = Vec::new();
-        for (at, candidate) in found.feasible.iter().chain(&found.grids).chain(&found.refused).enumerate() {
+        for (position, candidate) in
+            survey.feasible.iter().chain(&survey.grids).chain(&survey.refused).enumerate()
+        {
             if candidate.split.matches(wanted)? {
-                matching.push((at, candidate));
+                matching.push((position, candidate));
             }
         }
         let Some((at, candidate)) = matching.first() else {
-            let tried: Vec<String> = found
+            let tried: Vec<String> = survey
                 .feasible
                 .iter()
-                .chain(&found.refused)
+                .chain(&survey.refused)
                 .take(6)
                 .map(|known| known.split.to_string())
                 .collect();
@@ -157,9 +159,9 @@ impl Explanation {
             |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
             error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
-            entry: SplitEntry::new(request, candidate, reason(found.feasible.first(), candidate)),
+            entry: SplitEntry::new(request, candidate, reason(survey.feasible.first(), candidate)),
             can_run: candidate.constraint.is_none(),
-            place: (*at < found.feasible.len()).then_some(at + 1),
+            place: (*at < survey.feasible.len()).then_some(at + 1),
             alike: matching.len() - 1,
             memory: candidate.memory.kinds().map(|(kind, bytes)| (kind.name(), bytes)).collect(),
             usable: Bytes(request.profile.hbm_usable_bytes()),

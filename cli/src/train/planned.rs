@@ -65,15 +65,15 @@ impl StepOptions {
             return Err(problem.into());
         }
         let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on.residual);
-        let found = search.fastest(|split| {
+        let fastest = search.fastest(|split| {
             self.is_asked_for(split, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
         });
         let missing = || {
             let problem = problem("no layout that fits these cards matches all options");
             problem.expected(self.said(recipe, on.residual)).found(counted(on.cards, "card"))
         };
-        let planned =
-            found.map(|found| Planned { layout: layout(&found.setting), step_us: found.prediction.step_us });
+        let planned = fastest
+            .map(|fastest| Planned { layout: layout(&fastest.setting), step_us: fastest.prediction.step_us });
         planned.ok_or_else(|| missing().into()).map(Some)
     }
 

@@ -41,30 +41,30 @@ pub(super) struct Resumed {
 impl Resumed {
     /// Finds the checkpoint in the folder of `--save`. All processes must call this function.
     pub(super) fn find(options: &TrainOptions, group: &ProcessGroup) -> Result<Self, Failure> {
-        let mut found = Self::default();
-        let Some(folder) = &options.save else { return Ok(found) };
+        let mut resumed = Self::default();
+        let Some(folder) = &options.save else { return Ok(resumed) };
         let skips = options.resume && (options.skip_damaged || restarts::is_unattended(options));
         let newest = if skips { newest_undamaged(folder, group) } else { newest(folder).map_err(Into::into) };
         let newest = match newest {
             Ok(newest) => newest,
             Err(checkpoint::Error::Refused(problems)) => {
-                found.problems = problems;
+                resumed.problems = problems;
                 None
             }
             Err(error) => return Err(error.into()),
         };
-        let Some(UndamagedCheckpoint { checkpoint, skipped }) = newest else { return Ok(found) };
+        let Some(UndamagedCheckpoint { checkpoint, skipped }) = newest else { return Ok(resumed) };
         if !options.resume {
             let problem = Diagnostic::new("--save", "the folder contains checkpoints of a run");
             let help = "continue the run with --resume, or choose another folder";
-            found.problems.push(problem.found(checkpoint.path().display()).help(help));
+            resumed.problems.push(problem.found(checkpoint.path().display()).help(help));
         }
         match kept(&checkpoint) {
-            Ok(kept) => found.checkpoint = Some((checkpoint, kept)),
-            Err(problem) => found.problems.push(problem),
+            Ok(kept) => resumed.checkpoint = Some((checkpoint, kept)),
+            Err(problem) => resumed.problems.push(problem),
         }
-        found.skipped = skipped;
-        Ok(found)
+        resumed.skipped = skipped;
+        Ok(resumed)
     }
 }
 

@@ -65,15 +65,15 @@ impl TimedStep {
     fn of(compiled: &Compiled) -> Self {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let cards: Vec<usize> = (0..CARDS).collect();
-        let mut found = Self { sent_bytes: 0, duration_us: 0.0, exchanges_us: 0.0 };
+        let mut step = Self { sent_bytes: 0, duration_us: 0.0, exchanges_us: 0.0 };
         for (_, plans) in &compiled.plans {
             let run =
                 Simulator::new(&profile, &topology, plans, &cards, None).run(Launching::Eager).breakdown;
-            found.sent_bytes += plans.iter().map(sent_bytes).max().unwrap_or(0);
-            found.duration_us += run.duration_us;
-            found.exchanges_us += run.collectives_us;
+            step.sent_bytes += plans.iter().map(sent_bytes).max().unwrap_or(0);
+            step.duration_us += run.duration_us;
+            step.exchanges_us += run.collectives_us;
         }
-        found
+        step
     }
 }
 
