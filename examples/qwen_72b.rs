@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
 /// Prints the plan of one decode step. Needs no weights and no card.
 fn explain(preset: &str) -> anyhow::Result<()> {
     let Some(config) = ModelConfig::preset(preset) else { anyhow::bail!("unknown preset {preset}") };
-    let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
+    let run = RunShape::new(1, 1, 4096);
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
     let CompiledProgram { split, plans } =

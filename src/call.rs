@@ -290,6 +290,35 @@ impl Field for Box<View> {
     }
 }
 
+impl<'a> From<Option<CallOperand<'a>>> for Argument<CallOperand<'a>> {
+    fn from(operand: Option<CallOperand<'a>>) -> Self {
+        operand.map_or(Self::Absent, Self::Tensor)
+    }
+}
+
+/// Text of an optional tensor that is not given.
+const NOT_GIVEN: &str = "none";
+
+impl Field for Option<Box<View>> {
+    type Given<'a> = Option<CallOperand<'a>>;
+
+    fn given(&self, access: Access) -> Option<CallOperand<'_>> {
+        self.as_ref().map(|view| view.given(access))
+    }
+
+    fn view(&self) -> Option<&View> {
+        self.as_deref()
+    }
+
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(|| NOT_GIVEN.to_owned(), Field::text)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == NOT_GIVEN { Some(None) } else { Field::parse(text).map(Some) }
+    }
+}
+
 macro_rules! number_fields {
     ($($type:ty: $text:expr, $parse:expr;)*) => { $(
         impl Field for $type {
@@ -338,6 +367,7 @@ macro_rules! field {
     (far_read) => { Box<View> };
     (far_write) => { Box<View> };
     (far_update) => { Box<View> };
+    (maybe_read) => { Option<Box<View>> };
     (with $type:ty) => { $type };
 }
 
@@ -352,7 +382,8 @@ fn access(word: &str) -> Access {
 /// Defines the calls: variant, name, fields in text order, and the arguments of the C function.
 ///
 /// A field is a tensor that is read, written or updated, or a number (`with`). Calls with many
-/// tensors box them (`far_`), to keep the enum small.
+/// tensors box them (`far_`), to keep the enum small. An optional tensor (`maybe_read`) is NULL if it
+/// is not given.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*

@@ -19,7 +19,7 @@ use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
-use crate::program::models::{AttentionScope, Head, LayeredProgram, RunShape, decoder_of_layers};
+use crate::program::models::{CacheBlocks, Head, LayeredProgram, RunShape, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, PartMarks, cut};
 use crate::schedule::pipeline::Pipeline;
@@ -194,7 +194,7 @@ impl Deployment {
         // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
             || self.lower_prompt(config, &mesh, self.longest_prompt, None, &parts),
-            || self.decoder(config, 1, AttentionScope::Cache, &parts),
+            || self.decoder(config, self.step(), &parts),
         );
         let (prefill, decode) = (prefill?, decode?);
         let longest = Some(&prefill.placed);
@@ -224,6 +224,27 @@ impl Deployment {
         self.schedule(&shorter, longest)
     }
 
+    /// Returns the blocks of the caches: those of each sequence's context, and a null block.
+    const fn blocks(&self) -> CacheBlocks {
+        CacheBlocks::of_sequences(self.batch, self.context, self.grid.depth)
+    }
+
+    /// Returns the run of all prompts, padded to `tokens` tokens.
+    #[must_use]
+    #[doc(hidden)]
+    pub const fn prompts(&self, tokens: usize) -> RunShape {
+        let blocks = self.blocks();
+        RunShape { batch: self.batch, sequence: tokens, table: tokens.div_ceil(blocks.rows), blocks }
+    }
+
+    /// Returns the run of one token per sequence.
+    #[must_use]
+    #[doc(hidden)]
+    pub const fn step(&self) -> RunShape {
+        let blocks = self.blocks();
+        RunShape { batch: self.batch, sequence: 1, table: self.context.div_ceil(blocks.rows), blocks }
+    }
+
     /// Builds and places a program for prompts of up to `tokens` tokens, optionally with the memory
     /// layout of another program.
     fn lower_prompt(
@@ -234,7 +255,7 @@ impl Deployment {
         memory_of: Option<&Placed>,
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
-        let prompt = self.decoder(config, tokens, AttentionScope::Run, parts)?;
+        let prompt = self.decoder(config, self.prompts(tokens), parts)?;
         self.place(config, mesh, &prompt, self.residual, memory_of, parts)
     }
 
@@ -317,25 +338,22 @@ impl Deployment {
             return Ok(Cut::whole(config.layers));
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
-        let LayeredProgram { program, layers } = self.decoder(config, 1, AttentionScope::Cache, &each)?;
+        let LayeredProgram { program, layers } = self.decoder(config, self.step(), &each)?;
         let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered =
             parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 
-    /// Builds a program of `sequence` tokens, and the ops of each layer. Prompts start at the first
-    /// cache row, so their attention need not read the caches. With several stages, a tied head is
-    /// a copy of the embedding.
+    /// Builds a program, and the ops of each layer. With several stages, a tied head is a copy of
+    /// the embedding.
     fn decoder(
         &self,
         config: &ModelConfig,
-        sequence: usize,
-        scope: AttentionScope,
+        run: RunShape,
         parts: &Cut,
     ) -> Result<LayeredProgram, Diagnostics> {
-        let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
-        decoder_of_layers(config, run, scope, self.precision, self.head, self.order, parts.parts > 1)
+        decoder_of_layers(config, run, self.precision, self.head, self.order, parts.parts > 1)
     }
 
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
@@ -442,7 +460,8 @@ mod tests {
             };
             [&prefill[0], &decode[0]].map(of).to_vec()
         };
-        assert_eq!((keys(104), keys(4000)), (vec![100, 104], vec![100, 4000]));
+        // Whole blocks of 128 rows.
+        assert_eq!((keys(104), keys(4000)), (vec![128, 128], vec![128, 4096]));
     }
 
     #[test]

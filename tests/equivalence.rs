@@ -214,8 +214,8 @@ fn the_random_programs_reach_every_exact_op_and_every_movement() {
         Ok(())
     });
     result.unwrap_or_else(|failure| panic!("{failure}"));
-    let expected = "add all_gather all_reduce all_to_all cache_write cast embed index_of matmul mul permute reduce_max \
-                    reduce_scatter reduce_sum scale slice take";
+    let expected = "add all_gather all_reduce all_to_all cast embed index_of matmul mul permute reduce_max \
+                    reduce_scatter reduce_sum scale slice take write_slots";
     let missing: Vec<&str> =
         expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
     assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");

@@ -40,7 +40,7 @@ impl Case {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2-gqa/config.json");
         let mut config = ModelConfig::from_json(&fs::read_to_string(path).unwrap()).unwrap();
         config.layers = 1;
-        let run = RunShape { batch: 1, sequence: 5, cache_length: 8 };
+        let run = RunShape::new(1, 5, 8);
         let logical = decoder(&config, run, DType::F32, self.head).unwrap();
         let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
         let split = parallelize(&logical, &mesh, &Pins::auto(self.residual)).unwrap();

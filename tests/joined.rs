@@ -8,7 +8,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Cann;
 use ascend_tp::placement::{Placed, Residual};
-use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::models::{Head, RunShape, cache_inputs, decoder, run_of};
 use ascend_tp::program::{HostTensor, Program, Role, Value, ValueId};
 use ascend_tp::schedule::plan::{Action, Launched, Plan, Step};
 use ascend_tp::schedule::{Joining, Scheduling, Target, schedule};
@@ -50,6 +50,13 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
 }
 
 pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
+    // Programs of training have no caches.
+    let places = run_of(program)
+        .map(|shape| cache_inputs(shape, &vec![start..start + shape.sequence; shape.batch]));
+    let place = |name: &str| {
+        let place = places.iter().flatten().find(|(known, _)| *known == name);
+        place.map(|(_, place)| place.clone())
+    };
     let input = |id: ValueId| {
         let value = &program.values[id];
         let sizes = value.shape.sizes();
@@ -59,9 +66,7 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
         };
         let tensor = match value.name.as_str() {
             "ids" => ints(&|at| (at * 7 + seed) % 30),
-            "start" => ints(&|_| start),
             "last" => ints(&|_| 0),
-            "mask" => ints(&|at| usize::from(at % sizes[2] > start + at / sizes[2] % sizes[1])),
             "cos" | "sin" => {
                 let (all, width) = (drawn(value, seed), sizes[2]);
                 let data = (0..all.shape.elems())
@@ -69,8 +74,10 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
                     .collect();
                 HostTensor::float(value.shape.clone(), value.dtype, data)
             }
-            _ if value.dtype == DType::I64 => ints(&|at| (at * 7 + seed) % 30),
-            _ => drawn(value, seed),
+            name => place(name).unwrap_or_else(|| match value.dtype {
+                DType::I64 => ints(&|at| (at * 7 + seed) % 30),
+                _ => drawn(value, seed),
+            }),
         };
         (value.name.clone(), tensor)
     };
@@ -128,7 +135,7 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
         let config = small(preset, head_size);
         for (cards, batch, sequence) in [(1, 1, 1), (2, 1, 1), (3, 2, 1), (2, 1, 3), (3, 2, 3)] {
             let residual = if sequence == 3 { Residual::Seq } else { Residual::Replicate };
-            let run = RunShape { batch, sequence, cache_length: 2 * sequence + 1 };
+            let run = RunShape::new(batch, sequence, 2 * sequence + 1);
             for precision in [DType::F32.into(), DType::BF16.into(), Precision::w8a8(DType::F16)] {
                 let lowered = lowered(&config, run, precision, cards, residual);
                 let place = format!("{preset}, {precision:?}, {batch} of {sequence} tokens on {cards} cards");
@@ -285,7 +292,7 @@ fn what_keeps_a_launch_apart_is_said() {
         plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
     };
     let of = |reasons: &[&str]| reasons.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-    let run = |batch, sequence| RunShape { batch, sequence, cache_length: 4096 };
+    let run = |batch, sequence| RunShape::new(batch, sequence, 4096);
     for cards in [1, 8] {
         assert_eq!(reasons(run(1, 1), cards), of(&[]));
     }

@@ -20,7 +20,7 @@ mod grid;
 mod joined;
 mod joined_exchanges;
 mod kernels;
-mod keys;
+mod lengths;
 mod lora;
 mod meshes;
 mod mutation;

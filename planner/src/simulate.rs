@@ -13,7 +13,7 @@ use ascend_tp_machine::{CollectiveCost, Exchange, HostCall, OperatorCost, Profil
 use rustc_hash::FxHashMap;
 
 use ascend_tp::base::Id;
-use ascend_tp::exec::{KEY_BLOCK, Launching};
+use ascend_tp::exec::Launching;
 use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading, product};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
@@ -212,11 +212,8 @@ impl<'a> Simulator<'a> {
         let mut price = |plan: &Plan, action: &Action| match action {
             Action::Launch(call) => {
                 let repeats = if is_repeatable(call) { Repeats::Yes } else { Repeats::No };
-                let known = keys.filter(|_| plan.known_mask(call).is_some());
-                let launch = known.map_or_else(
-                    || launch(call),
-                    |keys| launch_reading(call, keys.next_multiple_of(KEY_BLOCK)),
-                );
+                let known = keys.filter(|_| plan.host_list(call).is_some());
+                let launch = known.map_or_else(|| launch(call), |keys| launch_reading(call, keys));
                 let cost = costs.get(&launch).copied().unwrap_or_else(|| {
                     let cost = OperatorCost::of(profile, &Work::of(&launch));
                     costs.insert(launch, cost);

@@ -1,5 +1,5 @@
-//! Arguments that a plan does not contain: key lengths, and names of communicators. The code that
-//! prepares a call inserts them at the given position.
+//! Arguments that a plan does not contain: lengths of sequences, and names of communicators. The
+//! code that prepares a call inserts them at the given position.
 
 use super::{Call, View};
 
@@ -21,12 +21,12 @@ impl Call {
         }
     }
 
-    /// Returns the index of the key lengths in the arguments of attention, and the mask
-    /// `[b,1,s,t]`. Keys after the last visible one need not be read.
+    /// Returns the index of the host list of lengths in the arguments of attention over blocks, and
+    /// the tensor `[b]` that has the same numbers.
     #[must_use]
-    pub fn key_lengths(&self) -> Option<(usize, &View)> {
+    pub fn lengths(&self) -> Option<(usize, &View)> {
         match self {
-            Self::FusedAttention { mask, .. } => Some((KEY_LENGTHS, mask)),
+            Self::FusedAttention { lengths: Some(lengths), .. } => Some((KEY_LENGTHS, lengths)),
             _ => None,
         }
     }

@@ -49,6 +49,16 @@ const GATHER_LEFT: i64 = 0;
 /// `keepProb`: no dropout.
 const KEEP_ALL: f64 = 1.0;
 
+/// `each` of [`Call::TurnedRows`]: each token has a place of its own.
+const ONE_TOKEN_A_START: usize = 1;
+/// `rows` of [`Call::TurnedRows`]: places count the rows of all blocks.
+const PLACES_OF_ALL_ROWS: usize = 0;
+
+/// Lengths of sequences until they are known: all rows of their blocks.
+fn every_row(table: Option<CallOperand<'_>>, block: usize) -> Argument<CallOperand<'static>> {
+    table.map_or(NONE, |table| Argument::Ints(vec![(table.size(1) * block) as i64; table.size(0)]))
+}
+
 super::calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
@@ -130,8 +140,10 @@ super::calls! {
     RotaryPair "aclnnApplyRotaryPosEmb" { read cos, read sin, update q, update k } (q, k, cos, sin, BSND_NUMBER)
     /// Looks up rows of `table [v,h]` by `ids`.
     Embedding "aclnnEmbedding" { read table, read ids, write out } (table, ids, out)
-    /// `into[i][start[i] + j][k] = rows[i][j][k]` for dim 1.
-    ScatterUpdate "aclnnInplaceScatterUpdate" { read start, read rows, update into, with dim: usize } (into, start, rows, dim)
+    /// Copies rows to the places `index` of dim `dim` of `into`.
+    IndexCopy "aclnnInplaceIndexCopy" { read index, read rows, update into, with dim: usize } (into, dim, index, rows)
+    /// Collects the elements `index` of dim `dim`.
+    IndexSelect "aclnnIndexSelect" { read x, read index, write out, with dim: usize } (x, dim, index, out)
     /// Adds `rows` to the rows `index` of dim `dim` of `into`.
     IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (into.read(), dim, index, rows, into.one(), into.written())
     /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
@@ -163,6 +175,8 @@ super::calls! {
     Clamp "aclnnClamp" { read x, write out, with low: Number, with high: Number } (x, low, high, out)
     /// The operator computes `out = a != b`.
     Ne "aclnnNeTensor" { read a, read b, write out } (a, b, out)
+    /// The numbers from `from` up to below `to`, `by` apart.
+    Arange "aclnnArange" { write out, with from: Number, with to: Number, with by: Number } (from, to, by, out)
     /// Sets the elements of `into` to `value` where `mask` is true.
     MaskedFill "aclnnInplaceMaskedFillScalar" { read mask, update into, with value: Number } (into, mask, value)
     /// Converts the element type of a tensor.
@@ -173,18 +187,20 @@ super::calls! {
     Zero "aclnnInplaceZero" { write into } (into)
     /// Sets every element to `value`.
     Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)
-    /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key. See
-    /// [`Call::key_lengths`].
+    /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key; without a mask, each
+    /// token reads all keys. With a table `[b,w]`, `k` and `v` are blocks `[n,block,k·d]`, the table has
+    /// the blocks of each sequence, and `lengths[b]` is a host list: see [`Call::lengths`].
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
-        read q, read k, read v, read mask, write out, with heads: usize, with kv_heads: usize, with scale: f64
+        far_read q, far_read k, far_read v, maybe_read mask, maybe_read table, maybe_read lengths, far_write out,
+        with heads: usize, with kv_heads: usize, with scale: f64, with block: usize
     } (
         // query, key, value, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv
-        q, Argument::Tensors(vec![k]), Argument::Tensors(vec![v]), NONE, mask, NONE, NONE,
+        q, Argument::Tensors(vec![k]), Argument::Tensors(vec![v]), NONE, mask, NONE, every_row(lengths.and(table), block),
         // deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale,
         // antiquantOffset
         NONE, NONE, NONE, NONE, NONE, NONE, NONE,
         // blockTable, queryPaddingSize, kvPaddingSize
-        NONE, NONE, NONE,
+        table, NONE, NONE,
         // keyAntiquantScale, keyAntiquantOffset, valueAntiquantScale, valueAntiquantOffset
         NONE, NONE, NONE, NONE,
         // keySharedPrefix, valueSharedPrefix, actualSharedPrefixLen
@@ -193,7 +209,7 @@ super::calls! {
         heads, scale, ALL_TOKENS, ALL_TOKENS, BSND, kv_heads,
         // sparseMode (the mask as given), innerPrecise (sums in full precision), blockSize,
         // antiquantMode
-        0_i64, 0_i64, 0_i64, 0_i64,
+        0_i64, 0_i64, block, 0_i64,
         // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
         false, 0_i64, 0_i64, out, NONE,
     )
@@ -251,16 +267,16 @@ super::calls! {
     )
     /// The operator computes `out = a + weight · (b - a)`.
     Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
-    /// Writes new tokens to both caches `[b,t,n,d]`: token `j` of sequence `i` goes to row
-    /// `start[i] + j`. `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied.
-    /// Both are `[tokens,n,d]`, dense except for the token stride.
+    /// Writes new tokens to both caches `[blocks,t,n,d]`: token `i` to place `slots[i]` of all rows.
+    /// `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied. Both are
+    /// `[tokens,n,d]`, dense except for the token stride.
     TurnedRows "cache_write" {
-        far_read keys, far_read values, far_read cos, far_read sin, far_read start, far_update key_cache, far_update value_cache
+        far_read keys, far_read values, far_read cos, far_read sin, far_read slots, far_update key_cache, far_update value_cache
     } (
         // key, value, cosine, sine, starts, keyCache, valueCache
-        keys, values, cos, sin, start, key_cache, value_cache,
+        keys, values, cos, sin, slots, key_cache, value_cache,
         // tokens, each, heads, dim, rows, keyStride, valueStride
-        keys.size(0), keys.size(0) / start.size(0), keys.size(1), keys.size(2), key_cache.size(1), keys.view.strides[0],
+        keys.size(0), ONE_TOKEN_A_START, keys.size(1), keys.size(2), PLACES_OF_ALL_ROWS, keys.view.strides[0],
         values.view.strides[0]
     )
     /// Sums the squares of `x` per core, in f32. A record of `[cores,24]` holds 8 sums, 8 rounding

@@ -119,8 +119,8 @@ mod tests {
         counts
     }
 
-    const DECODE: RunShape = RunShape { batch: 1, sequence: 1, cache_length: 64 };
-    const PREFILL: RunShape = RunShape { batch: 1, sequence: 64, cache_length: 64 };
+    const DECODE: RunShape = RunShape::new(1, 1, 64);
+    const PREFILL: RunShape = RunShape::new(1, 64, 64);
 
     #[test]
     fn two_all_reduces_a_layer_and_one_for_the_embedding() {

@@ -134,6 +134,14 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
             }
         }
     }
+    for operand in &rule.own_size {
+        let axes = &placed.layouts[op.operands[*operand]].dims[0];
+        let shards: usize = axes.iter().map(|axis| mesh.size(*axis)).product();
+        if !rule.pools.is_multiple_of(shards) {
+            let problem = Diagnostic::new(place(), format!("splits pools of operand {operand}"));
+            problems.push(problem.expected(format!("a divisor of {} pools", rule.pools)).found(shards));
+        }
+    }
     for axis in mesh.ids() {
         let name = &mesh.axes()[axis.index()].name;
         let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();

@@ -16,7 +16,7 @@ use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
 use super::exchange::RankExchange;
 use super::gate::Entrance;
-use super::keys::{self, Keys};
+use super::lengths::Lengths;
 use super::locate::{RankProgress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
 use super::timing::{StepTimer, Timed};
@@ -56,7 +56,7 @@ struct CardProgram {
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
     inputs: Vec<u8>,
-    keys: Vec<Keys>,
+    lengths: Vec<Lengths>,
     recording: GraphRecording,
     workspaces: Workspaces,
 }
@@ -288,14 +288,14 @@ impl Card {
             Launching::Eager => GraphRecording::Never,
             Launching::Captured => GraphRecording::AfterFirstRun,
         };
-        let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
+        let (lengths, plan) = (Lengths::of(plan), Arc::clone(plan));
         Ok(CardProgram {
             plan,
             steps,
             marks,
             events,
             inputs,
-            keys,
+            lengths,
             recording,
             workspaces: Workspaces::default(),
         })
@@ -304,8 +304,7 @@ impl Card {
     fn launch(&self, plan: &Plan, call: &Call) -> Result<ReadyProgram> {
         let Some(entry) = call.kernel_entry() else {
             let tensor = |view: &View| self.tensor(plan, view);
-            let keys = plan.known_mask(call).map(keys::all);
-            return Ok(ReadyProgram::Launch(Box::new(prepare(call, &tensor, keys.as_deref())?)));
+            return Ok(ReadyProgram::Launch(Box::new(prepare(call, &tensor, None)?)));
         };
         let memory = |view: &View| self.memory(plan, view);
         let prepared = prepare_kernel(call, &entry, &self.kernels, &memory)?;
@@ -381,7 +380,7 @@ impl Card {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
-        self.read_keys(program)?;
+        self.read_lengths(program)?;
         let is_plain = matches!(watch, Watch::Nothing);
         if is_plain && matches!(self.programs[program].recording, GraphRecording::Due) {
             self.record(program)?;
@@ -408,17 +407,16 @@ impl Card {
         Ok(())
     }
 
-    /// Prepares attention launches again if the inputs need another number of keys, also in the
-    /// recorded graph.
-    fn read_keys(&mut self, program: usize) -> std::result::Result<(), RankError> {
+    /// Prepares launches again whose lengths changed, also in the recorded graph.
+    fn read_lengths(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
-        let CardProgram { plan, keys, inputs, .. } = &self.programs[program];
+        let CardProgram { plan, lengths, inputs, .. } = &self.programs[program];
         let plan = Arc::clone(plan);
-        let wanted: Vec<_> = keys.iter().map(|keys| keys.wanted(inputs)).collect();
-        for (key_index, lengths) in
-            wanted.into_iter().enumerate().filter_map(|(key_index, lengths)| Some((key_index, lengths?)))
+        let wanted: Vec<_> = lengths.iter().map(|list| list.wanted(inputs)).collect();
+        for (list, lengths) in
+            wanted.into_iter().enumerate().filter_map(|(list, lengths)| Some((list, lengths?)))
         {
-            let steps = self.programs[program].keys[key_index].steps.clone();
+            let steps = self.programs[program].lengths[list].steps.clone();
             // The old steps are dropped after the graph no longer uses them.
             let mut before = Vec::with_capacity(steps.len());
             for &index in &steps {
@@ -442,7 +440,7 @@ impl Card {
                     .synchronize()
                     .map_err(|source| self.error("exchanging operators of a graph", source))?;
             }
-            self.programs[program].keys[key_index].lengths = lengths;
+            self.programs[program].lengths[list].prepared = Some(lengths);
         }
         Ok(())
     }
@@ -522,7 +520,7 @@ impl Card {
         let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
         let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
         let exchanged = |stream| RecordedExchanges { steps: Vec::new(), stream };
-        let mut exchanged = match ready.keys.is_empty() {
+        let mut exchanged = match ready.lengths.is_empty() {
             true => None,
             false => Some(Stream::new(&device).map(exchanged).map_err(whole)?),
         };
@@ -536,7 +534,7 @@ impl Card {
         }
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            let depends = ready.keys.iter().any(|keys| keys.steps.contains(&index));
+            let depends = ready.lengths.iter().any(|list| list.steps.contains(&index));
             let enqueued = match exchanged.as_mut().filter(|_| depends) {
                 Some(exchanged) => {
                     exchanged.steps.push(index);

@@ -106,6 +106,19 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
+/// Attention takes its lengths from the host, which knows only what is an input.
+pub(super) fn length_problems<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
+    let plans = programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow);
+    let unknown = plans.filter_map(|plan| {
+        let is_unknown = |call: &Call| call.lengths().is_some() && plan.host_list(call).is_none();
+        let step = plan.steps.iter().find(|step| step.call().is_some_and(is_unknown))?;
+        let place = format!("program \"{}\", {}", plan.name, plan.notes[step.op]);
+        let problem = Diagnostic::new(place, "the lengths of its sequences are not known on the host");
+        Some(problem.expected("an input of the program").help("pin the layout of the input `lengths`"))
+    });
+    unknown.take(1).collect()
+}
+
 pub(super) fn kernel_problems<P: Borrow<Plan>>(
     has: Kernels,
     programs: &[impl AsRef<[P]>],

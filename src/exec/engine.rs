@@ -19,7 +19,7 @@ use crate::world::ProcessGroup;
 
 use super::card::{LaunchMode, Launching, Marks};
 use super::checks::{
-    capture_problem, groups, kernel_problems, memory_problem, operator_problems, regions_wanted,
+    capture_problem, groups, kernel_problems, length_problems, memory_problem, operator_problems, regions_wanted,
     shared_problems, weights_problems,
 };
 use super::error::{Error, RankError};
@@ -176,7 +176,8 @@ impl LaunchSetup {
         let mut problems = Diagnostics::new();
         let found = kernel_problems(self.kernels, programs)
             .into_iter()
-            .chain(operator_problems(&self.cann, programs));
+            .chain(operator_problems(&self.cann, programs))
+            .chain(length_problems(programs));
         let is_captured = self.launching == Launching::Captured;
         let captured = if is_captured { capture_problem(&self.cann, programs) } else { None };
         found.chain(captured).for_each(|problem| problems.push(problem));

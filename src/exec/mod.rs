@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - An [`Engine`] prepares operators, workspaces and memory once, at the start; a run only
-//!   enqueues work. Only attention is prepared again once per [`KEY_BLOCK`] decoded tokens.
+//!   enqueues work. Only attention is prepared again, for the lengths of a run.
 //! - No work is pending after [`Engine::run`] returns.
 //! - If a rank fails, all ranks end, in all processes. The error names the first failed rank, its
 //!   device and the op.
@@ -13,7 +13,7 @@ mod engine;
 mod error;
 mod exchange;
 mod gate;
-mod keys;
+mod lengths;
 mod locate;
 mod prepare;
 mod rank;
@@ -26,7 +26,6 @@ pub use card::{Launching, Marks};
 pub use checks::{communicators_wanted, memory_wanted, regions_wanted, target_of};
 pub use engine::{Clock, Engine, EngineOptions, Observation, ProgramId, Run, SharedWeights};
 pub use error::{Error, RankError};
-pub use keys::BLOCK as KEY_BLOCK;
 pub use prepare::prepare;
 pub use shards::{Part, Shards};
 pub use tensors::{Elements, NamedTensors};

@@ -7,21 +7,21 @@ use crate::device::{
     operator,
 };
 
-/// Checks a call with the device's library and prepares it. `keys` limits the keys per sequence of
-/// attention operators that support it; `None` means all.
+/// Checks a call with the device's library and prepares it. `lengths` are the rows per sequence that
+/// attention over blocks reads; `None` means all.
 ///
 /// # Errors
 /// The library or `tensor` refuses.
 pub fn prepare(
     call: &Call,
     tensor: &dyn Fn(&View) -> Result<Tensor>,
-    keys: Option<&[i64]>,
+    lengths: Option<&[i64]>,
 ) -> Result<Prepared> {
     let arguments = call.arguments().into_iter();
     let arguments = arguments.map(|argument| argument.try_map(|operand| tensor(operand.view)));
     let mut arguments = arguments.collect::<Result<Vec<_>>>()?;
-    if let Some(((at, _), keys)) = call.key_lengths().zip(keys) {
-        arguments[at] = Argument::Ints(keys.to_vec());
+    if let Some(((at, _), lengths)) = call.lengths().zip(lengths) {
+        arguments[at] = Argument::Ints(lengths.to_vec());
     }
     operator::prepare(call.name(), arguments)
 }

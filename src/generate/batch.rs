@@ -112,7 +112,7 @@ impl Session {
         let (program, room) = self.prompt_program(prompts.iter().map(Vec::len).max().unwrap_or(0))?;
         summary.memory = (0..self.deployment.cards).map(|rank| self.engine.memory(rank)).collect();
         let rows = prompts.iter().map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() });
-        let inputs = self.inputs(room, room, rows);
+        let inputs = self.inputs(self.deployment.prompts(room), rows);
         let outputs = self.engine.run(program, &inputs)?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
         let mut step = self.choose(&mut running, &outputs, program, &inputs)?;
@@ -132,7 +132,7 @@ impl Session {
                 start: *start,
                 prompt_length: *prompt_length,
             });
-            let inputs = self.inputs(1, context, rows);
+            let inputs = self.inputs(self.deployment.step(), rows);
             // The second step is timed, because the first may still warm caches.
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
@@ -161,14 +161,11 @@ impl Session {
     /// Returns the inputs of a run, padded to the batch size with rows of one token.
     fn inputs<'a>(
         &self,
-        sequence: usize,
-        cache_length: usize,
+        run: RunShape,
         rows: impl Iterator<Item = SequenceInput<'a>>,
     ) -> NamedTensors {
-        let batch = self.deployment.batch;
-        let run = RunShape { batch, sequence, cache_length };
         let idle = SequenceInput { ids: &[0], start: 0, prompt_length: 1 };
-        let rows: Vec<SequenceInput<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
+        let rows: Vec<SequenceInput<'_>> = rows.chain(std::iter::repeat(idle)).take(run.batch).collect();
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)
     }
 

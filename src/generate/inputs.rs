@@ -4,7 +4,7 @@ use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::NamedTensors;
 use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape, input, masks, rotary_tables};
+use crate::program::models::{Head, RunShape, cache_inputs, input, rotary_tables};
 
 /// The new tokens of one sequence.
 #[derive(Clone, Debug)]
@@ -15,10 +15,9 @@ pub(super) struct SequenceInput<'a> {
     pub(super) prompt_length: usize,
 }
 
-/// Returns the inputs of one run.
+/// Returns the inputs of one run of a static batch: sequence `i` has the same blocks in each run.
 ///
-/// Short rows are padded on the right. Padding takes the positions that follow, so later tokens
-/// overwrite its cache entries before attention reads them.
+/// Short rows are padded on the right. Padding is written to the null block.
 pub(super) fn inputs(
     config: &ModelConfig,
     run: RunShape,
@@ -26,20 +25,16 @@ pub(super) fn inputs(
     head: Head,
     rows: &[SequenceInput<'_>],
 ) -> NamedTensors {
-    let RunShape { batch: b, sequence: s, cache_length: t } = run;
-    let (mut ids, mut starts, mut last, mut logn) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut masks: Vec<_> = masks(config).into_iter().map(|mask| (mask, Vec::new())).collect();
+    let RunShape { batch: b, sequence: s, .. } = run;
+    let (mut ids, mut tokens, mut last, mut logn) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut tables: Vec<_> =
         rotary_tables(config).into_iter().map(|table| (table, Vec::new(), Vec::new())).collect();
     for row in rows {
-        let start = row.start.min(t - s);
+        // A sequence that ended may stand behind its last row.
+        let start = row.start.min(run.length() - row.ids.len());
         let positions: Vec<usize> = (start..start + s).collect();
         ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
-        starts.push(start as i64);
-        for (mask, hidden) in &mut masks {
-            let cells = positions.iter().flat_map(|token| (0..t).map(move |key| (*token, key)));
-            hidden.extend(cells.map(|(token, key)| i64::from(mask.hides(token, key))));
-        }
+        tokens.push(start..start + row.ids.len());
         for (table, cos, sin) in &mut tables {
             let rope = config.rope_of(table.rotary);
             let length = match rope.length_dependence() {
@@ -53,13 +48,8 @@ pub(super) fn inputs(
         logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&positions)));
         last.push(row.ids.len() as i64 - 1);
     }
-    let mut tensors = vec![
-        (input::IDS, HostTensor::int([b, s], DType::I64, ids)),
-        (input::START, HostTensor::int([b], DType::I64, starts)),
-    ];
-    tensors.extend(
-        masks.into_iter().map(|(mask, hidden)| (mask.name, HostTensor::int([b, s, t], DType::Bool, hidden))),
-    );
+    let mut tensors = vec![(input::IDS, HostTensor::int([b, s], DType::I64, ids))];
+    tensors.extend(cache_inputs(run, &tokens));
     for (table, cos, sin) in tables {
         let shape = [b, s, config.rope_of(table.rotary).rotated_dims(config.head_dim)];
         tensors.push((table.cos, HostTensor::float(shape, dtype, cos)));

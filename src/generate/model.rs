@@ -134,7 +134,7 @@ fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConf
 }
 
 fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
-    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let run = RunShape::new(1, 1, 1);
     let program = decoder(config, run, DType::F32, Head::AllLogits)?;
     let tensor = |(name, shape): (String, Shape)| ExpectedTensor { name, shape };
     let expected: Vec<ExpectedTensor> = checkpoint_tensors(&program).into_iter().map(tensor).collect();

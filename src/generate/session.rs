@@ -348,7 +348,7 @@ mod tests {
                 let (program, found) = session.prompt_program(longest).unwrap();
                 assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));
                 let run = |session: &mut Session, program, room| {
-                    let run = RunShape { batch: 2, sequence: room, cache_length: room };
+                    let run = RunShape::new(2, room, room);
                     let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
                     session.engine.run(program, &inputs).unwrap()
                 };

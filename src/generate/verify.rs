@@ -31,7 +31,7 @@ use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Grid, Residual};
-use crate::program::models::{AttentionScope, Head, LayeredProgram, decoder_of_layers};
+use crate::program::models::{Head, LayeredProgram, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
 use crate::schedule::Target;
@@ -246,7 +246,6 @@ impl VerifySetup<'_> {
         Ok(decoder_of_layers(
             config,
             run,
-            AttentionScope::Cache,
             precision,
             Head::AllLogits,
             order,

@@ -649,6 +649,12 @@ impl<'a> Propagation<'a> {
     ) -> Option<OpChoice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
+        let parts = |operand: &usize| -> usize {
+            operands[*operand].dims[0].iter().map(|axis| self.mesh.size(*axis)).product()
+        };
+        if rule.own_size.iter().any(|operand| !rule.pools.is_multiple_of(parts(operand))) {
+            return None;
+        }
         // Partial results must all have the same reduction.
         if produced
             .iter()

@@ -3,6 +3,7 @@
 //! The code is plain loops. Sums run in f64 and are rounded once to the element type of the result,
 //! so the reference is at least as accurate as a device. It shares no code with the emulator.
 
+pub(crate) mod blocks;
 pub(super) mod frozen;
 pub(super) mod training;
 
@@ -362,25 +363,6 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
     let statistics =
         [greatest, sums_of_exponentials].map(|numbers| HostTensor::float(rows.clone(), DType::F32, numbers));
     std::iter::once(HostTensor::float(q.shape.clone(), q.dtype, data)).chain(statistics).collect()
-}
-
-pub(super) fn cache_write(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let [cache, new, start] = operands else {
-        unreachable!("cache_write takes a cache, rows and where they start")
-    };
-    let (length, sequence) = (cache.shape[1], new.shape[1]);
-    let width = cache.shape[2] * cache.shape[3];
-    let mut data = cache.floats().to_vec();
-    for (b, start) in start.ints().iter().enumerate() {
-        let start = usize::try_from(*start).unwrap_or(usize::MAX);
-        assert!(
-            start.saturating_add(sequence) <= length,
-            "{sequence} rows from {start} on of a cache of {length}"
-        );
-        let (from, to) = (b * sequence * width, (b * length + start) * width);
-        data[to..to + sequence * width].copy_from_slice(&new.floats()[from..from + sequence * width]);
-    }
-    HostTensor::float(result.shape.clone(), result.dtype, data)
 }
 
 pub(super) fn take(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

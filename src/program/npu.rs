@@ -7,6 +7,7 @@
 //! Invariant: results have at least one element, because the caller skips ops with empty results.
 //! Operands may be empty.
 
+pub(super) mod blocks;
 pub(super) mod capped;
 pub(super) mod frozen;
 pub(crate) mod joined;
@@ -53,14 +54,24 @@ pub struct Emit<'a> {
 #[derive(Clone, Debug)]
 pub struct Known {
     of: View,
-    what: TwoResults,
+    what: Derived,
     results: [View; 2],
 }
 
+impl Known {
+    /// Returns whether the tensor is an input, which no op overwrites.
+    #[must_use]
+    pub const fn is_of_input(&self) -> bool {
+        matches!(self.what, Derived::Hidden { .. })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TwoResults {
+enum Derived {
     /// Largest elements over a dim, and their first indices.
     Largest(usize),
+    /// The mask of tokens at these positions over the rows of a cache, twice.
+    Hidden { length: usize, window: Option<usize> },
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -114,11 +125,11 @@ impl Emit<'_> {
         let indices = self.temporary(DType::I64, values.shape.clone());
         self.calls.push(Call::MaxDim { x: x.clone(), values: values.clone(), indices: indices.clone(), dim });
         let results = [values, indices];
-        self.known.push(Known { of: x, what: TwoResults::Largest(dim), results: results.clone() });
+        self.known.push(Known { of: x, what: Derived::Largest(dim), results: results.clone() });
         results
     }
 
-    fn known(&self, of: &View, what: TwoResults) -> Option<[View; 2]> {
+    fn known(&self, of: &View, what: Derived) -> Option<[View; 2]> {
         let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
         known.map(|known| known.results.clone())
     }
@@ -517,15 +528,11 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     if fused_attention_takes(q.dtype, d) {
         let [q, keys, values, mask] = attention_operands(emit);
         emit.write_shaped(out, [b, s, heads, d], |emit, out| {
+            let (mask, kv_heads) = (Some(Box::new(mask)), k);
+            let [q, k, v, out] = [q, keys, values, out].map(Box::new);
+            let (table, lengths, block, scale) = (None, None, 0, *scale);
             emit.calls.push(Call::FusedAttention {
-                q,
-                k: keys,
-                v: values,
-                mask,
-                out,
-                heads,
-                kv_heads: k,
-                scale: *scale,
+                q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block,
             });
         });
         return;
@@ -536,11 +543,6 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(by_head(&out), [b, k, g, s, d], |emit, out| {
         emit.calls.push(Call::Matmul { a: weights, b: values, out });
     });
-}
-
-pub(super) fn cache_write(_: &Kind, emit: &mut Emit<'_>) {
-    let (rows, start, into) = (emit.view(1), emit.view(2), emit.out());
-    emit.calls.push(Call::ScatterUpdate { start, rows, into, dim: 1 });
 }
 
 pub(super) fn take(_: &Kind, emit: &mut Emit<'_>) {
@@ -589,7 +591,7 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     // maximum.
     let start = Number::Int(emit.operands[0].starts[dim] as i64);
     let own = emit.temporary(x.dtype, out.shape.clone());
-    let [largest, first] = match emit.known(&x, TwoResults::Largest(dim)) {
+    let [largest, first] = match emit.known(&x, Derived::Largest(dim)) {
         Some(known) => known,
         None => emit.largest(x, dim, own.clone()),
     };

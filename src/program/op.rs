@@ -196,6 +196,17 @@ fn tree_sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Tree)
 }
 
+/// Returns the rule of an op on a cache in blocks. The rule `text` calls sequences `b`, and blocks
+/// `~b`: sequences of one pool have the numbers of its blocks, so only whole pools can be sharded.
+fn over_pools(text: &str, pools: usize, shapes: &[&Shape]) -> Result<Rule, String> {
+    let blocks = shapes.iter().find(|shape| shape.rank() == 4).map_or(0, |shape| shape[0]);
+    if pools == 0 || !blocks.is_multiple_of(pools) {
+        return Err(format!("{blocks} blocks cannot be dealt to {pools} equal pools"));
+    }
+    let rule = sum(&if pools == 1 { text.replace('b', "B") } else { text.to_owned() })?;
+    Ok(Rule { pools, ..rule })
+}
+
 /// Returns the rule of an elementwise op. Operands are aligned at the last dim, and dims of size 1
 /// broadcast.
 fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
@@ -209,11 +220,8 @@ fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
             .map(|((letter, whole), size)| if *size == 1 && *whole != 1 { Factor::One } else { letter })
             .collect())
     };
-    Ok(Rule {
-        operands: shapes.iter().map(operand).collect::<Result<_, _>>()?,
-        results: smallvec![letters(whole.rank()).collect()],
-        reduce: Reduce::Sum,
-    })
+    let operands = shapes.iter().map(operand).collect::<Result<_, _>>()?;
+    Ok(Rule::of(operands, smallvec![letters(whole.rank()).collect()], Reduce::Sum))
 }
 
 fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
@@ -221,7 +229,7 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
         return Err(format!("dim {dim} of a tensor of {rank} dims"));
     }
     let kept = letters(rank).enumerate().filter(|(index, _)| *index != dim).map(|(_, letter)| letter);
-    Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
+    Ok(Rule::of(smallvec![letters(rank).collect()], smallvec![kept.collect()], reduce))
 }
 
 /// Returns the rule of a rotary embedding. `cos` and `sin` have as many elements a token as dims of
@@ -252,13 +260,13 @@ fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], S
 
 fn reduce_rows(rank: usize, dims: usize, reduce: Reduce) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
-    Ok(Rule { operands: smallvec![whole], results: smallvec![lead], reduce })
+    Ok(Rule::of(smallvec![whole], smallvec![lead], reduce))
 }
 
 /// Returns the rule of an elementwise op with one scale per row of the last `dims` dims.
 fn scaled_rows(rank: usize, dims: usize) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
-    Ok(Rule { operands: smallvec![whole.clone(), lead], results: smallvec![whole], reduce: Reduce::Sum })
+    Ok(Rule::of(smallvec![whole.clone(), lead], smallvec![whole], Reduce::Sum))
 }
 
 fn first(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
@@ -414,6 +422,19 @@ attributes! {
 
 fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("*")
+}
+
+/// Text of an attribute without a value.
+const NONE: &str = "none";
+
+impl<T: Attribute> Attribute for Option<T> {
+    fn text(&self, axis_names: &[String]) -> String {
+        self.as_ref().map_or_else(|| NONE.to_owned(), |value| value.text(axis_names))
+    }
+
+    fn parse(key: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String> {
+        (text != NONE).then(|| T::parse(key, text, axis_names)).transpose()
+    }
 }
 
 impl Attribute for Vec<usize> {

@@ -3,6 +3,10 @@
 //! A rule is a text like an einsum: `bsi,oi->bso`. Each letter is a dim with one size. A lowercase
 //! letter can be sharded, an uppercase letter must stay whole, and `1` is a broadcast dim of size
 //! 1. Letters that a result lacks are reduced; sharding them makes the result a partial sum.
+//!
+//! After `~`, the first dim of a tensor has a size of its own: it is sharded like its letter, but
+//! has another number of elements. The blocks of a cache are sharded like the sequences that own
+//! them: `~bTkd`.
 
 use std::fmt;
 
@@ -30,6 +34,12 @@ pub struct Rule {
     pub results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
     /// Reduction over sharded letters that a result lacks.
     pub reduce: Reduce,
+    /// Operands whose first dim has a size of its own.
+    pub own_size: SmallVec<[usize; 2]>,
+    /// Number of equal parts of such a dim that stay whole. Shards have the same number of them.
+    pub pools: usize,
+    /// Whether the first dim of the first result has that size.
+    pub is_own_result: bool,
 }
 
 impl Rule {
@@ -52,14 +62,28 @@ impl Rule {
             }
             Ok(factors)
         };
-        let mut rule = Self { operands: SmallVec::new(), results: SmallVec::new(), reduce };
-        for dims in operands.split(',') {
-            rule.operands.push(factors(dims)?);
+        let mut rule = Self::of(SmallVec::new(), SmallVec::new(), reduce);
+        for (index, dims) in operands.split(',').enumerate() {
+            let own = dims.strip_prefix('~');
+            rule.own_size.extend(own.map(|_| index));
+            rule.operands.push(factors(own.unwrap_or(dims))?);
         }
         for dims in results.split(',') {
-            rule.results.push(factors(dims)?);
+            let own = dims.strip_prefix('~');
+            rule.is_own_result |= own.is_some();
+            rule.results.push(factors(own.unwrap_or(dims))?);
         }
         Ok(rule)
+    }
+
+    /// Returns a rule in which each letter has one size.
+    #[must_use]
+    pub fn of(
+        operands: SmallVec<[SmallVec<[Factor; 6]>; 4]>,
+        results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
+        reduce: Reduce,
+    ) -> Self {
+        Self { operands, results, reduce, own_size: SmallVec::new(), pools: 1, is_own_result: false }
     }
 
     /// Returns the shapes of the results.
@@ -72,7 +96,8 @@ impl Rule {
             if factors.len() != shape.rank() {
                 return Err(format!("operand {index} has {} dims, expected {}", shape.rank(), factors.len()));
             }
-            for (factor, size) in factors.iter().zip(shape.iter()) {
+            let skipped = usize::from(self.own_size.contains(&index));
+            for (factor, size) in factors.iter().zip(shape.iter()).skip(skipped) {
                 let (Factor::Letter(letter) | Factor::Whole(letter)) = *factor else { continue };
                 match sizes.iter().find(|(known, _)| *known == letter) {
                     Some((_, known)) if known != size => {
@@ -91,7 +116,16 @@ impl Rule {
                 .map(|(_, size)| *size)
                 .ok_or_else(|| format!("the result's dim `{}` is not in any operand", *letter as char)),
         };
-        self.results.iter().map(|factors| factors.iter().map(size).collect()).collect()
+        self.results
+            .iter()
+            .enumerate()
+            .map(|(index, factors)| {
+                let own = (index == 0 && self.is_own_result).then(|| self.own_size.first()).flatten();
+                let own = own.and_then(|operand| operands[*operand].first().copied());
+                let skipped = usize::from(own.is_some());
+                own.map(Ok).into_iter().chain(factors.iter().skip(skipped).map(size)).collect()
+            })
+            .collect()
     }
 
     /// Returns the dim of an operand with this letter.
@@ -170,11 +204,11 @@ impl Einsum {
             false => Factor::Letter(letter as u8),
         };
         let factors = |dims: &str| dims.chars().map(factor).collect();
-        Rule {
-            operands: [factors(&self.x), factors(&self.w)].into_iter().collect(),
-            results: std::iter::once(factors(&self.result)).collect(),
-            reduce: Reduce::Tree,
-        }
+        Rule::of(
+            [factors(&self.x), factors(&self.w)].into_iter().collect(),
+            std::iter::once(factors(&self.result)).collect(),
+            Reduce::Tree,
+        )
     }
 
     /// Returns the dims of the result that both operands have.
@@ -239,11 +273,11 @@ impl Einsum {
     #[must_use]
     pub fn rule(&self) -> Rule {
         let factors = |dims: &str| dims.bytes().map(Factor::Letter).collect();
-        Rule {
-            operands: [factors(&self.x), factors(&self.w)].into_iter().collect(),
-            results: std::iter::once(factors(&self.result)).collect(),
-            reduce: Reduce::Sum,
-        }
+        Rule::of(
+            [factors(&self.x), factors(&self.w)].into_iter().collect(),
+            std::iter::once(factors(&self.result)).collect(),
+            Reduce::Sum,
+        )
     }
 
     /// Returns the dims of a scale per row of the first operand: its dims that are not summed.
@@ -346,6 +380,18 @@ mod tests {
             let error = spec.parse::<Einsum>().unwrap_err();
             assert!(error.contains(expected), "{spec}: {error}");
         }
+    }
+
+    #[test]
+    fn a_dim_of_its_own_size_is_sharded_like_its_letter() {
+        let rule = Rule::parse("~bTk,bSk,bS->~bTk", Reduce::Sum).unwrap();
+        let shapes = [[7, 16, 2].into(), [3, 4, 2].into(), [3, 4].into()];
+        let shapes: Vec<&Shape> = shapes.iter().collect();
+        assert_eq!(rule.result_shapes(&shapes).unwrap()[0], Shape::from([7, 16, 2]));
+        assert_eq!((rule.operand_dim(0, b'b'), rule.operand_dim(1, b'b')), (Some(0), Some(0)));
+        let others = [[7, 16, 2].into(), [3, 4, 2].into(), [4, 4].into()];
+        let others: Vec<&Shape> = others.iter().collect();
+        assert_eq!(rule.result_shapes(&others).unwrap_err(), "dims `b` differ, 3 and 4");
     }
 
     #[test]

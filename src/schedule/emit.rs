@@ -349,7 +349,7 @@ impl<'a> Emitter<'a> {
             (row.npu)(&op.kind, emit);
         });
         if !row.in_place.is_empty() {
-            self.known.clear();
+            self.known.retain(Known::is_of_input);
         }
     }
 

@@ -14,25 +14,33 @@ const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
 
 const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 
-/// Returns a call's launch. Attention reads the whole KV cache.
+/// Returns a call's launch. Attention reads all blocks of each sequence.
 #[must_use]
 pub fn launch(call: &Call) -> Launch {
     if let Some(launch) = call.kernel_entry().and_then(|entry| kernel::launch(&entry, &numbers(call))) {
         return launch;
     }
-    Launch {
+    let mut launch = Launch {
         operator: call.name(),
         operands: operands(call).map(|(view, access)| operand(view, access)).collect(),
+    };
+    if let Call::FusedAttention { table: Some(table), block, kv_heads, .. } = call {
+        for cache in launch.operands.iter_mut().skip(1).take(2) {
+            let size = cache.dims.last().copied().unwrap_or_default() / (*kv_heads).max(1);
+            cache.dims = vec![table.shape[0], table.shape[1] * block, *kv_heads, size];
+            cache.distinct = cache.dims.iter().product();
+        }
     }
+    launch
 }
 
-/// Like [`launch`], but attention with a known mask reads only `keys` keys of each sequence, at
-/// most the capacity.
+/// Like [`launch`], but attention over blocks reads only `keys` rows of each sequence, at most those
+/// of its blocks.
 #[must_use]
 pub fn launch_reading(call: &Call, keys: usize) -> Launch {
     let mut launch = launch(call);
-    if let Some((_, mask)) = call.key_lengths() {
-        let room = mask.shape[3].max(1);
+    if let Call::FusedAttention { table: Some(table), block, .. } = call {
+        let room = (table.shape[1] * block).max(1);
         // Keys, values and the mask follow the queries.
         for operand in launch.operands.iter_mut().skip(1).filter(|operand| operand.access == Access::Read) {
             operand.distinct = operand.distinct * keys.min(room) / room;
@@ -217,27 +225,37 @@ mod tests {
         );
         assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (0, true));
 
-        let [start, rows, into] = [view(0, &[3]), view(1, &[3, 1, 2]), view(2, &[3, 9, 2])];
-        let call = Call::ScatterUpdate { start, rows, into, dim: 1 };
+        let [index, rows, into] = [view(0, &[3]), view(1, &[3, 2]), view(2, &[9, 2])];
+        let call = Call::IndexCopy { index, rows, into, dim: 0 };
         let found = launch(&call);
         let dims: Vec<_> =
             found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
         assert_eq!(
             dims,
-            [(vec![3, 9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 1, 2], Access::Read)]
+            [(vec![9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 2], Access::Read)]
         );
     }
 
     #[test]
-    fn attention_that_is_told_reads_as_many_keys() {
-        let [q, k, v, mask, out] = [[2, 1, 4, 16], [2, 9, 2, 16], [2, 9, 2, 16], [2, 1, 1, 9], [2, 1, 4, 16]]
-            .map(|sizes| view(0, &sizes));
-        let call = Call::FusedAttention { q, k, v, mask, out, heads: 4, kv_heads: 2, scale: 1.0 };
+    fn attention_over_blocks_reads_as_many_rows_as_it_is_told() {
+        let [q, k, v, mask, table, lengths, out] = [
+            &[2, 1, 4, 16][..],
+            &[50, 9, 32],
+            &[50, 9, 32],
+            &[2, 1, 1, 27],
+            &[2, 3],
+            &[2],
+            &[2, 1, 4, 16],
+        ]
+        .map(|sizes| Box::new(view(0, sizes)));
+        let (mask, table, lengths) = (Some(mask), Some(table), Some(lengths));
+        let (heads, kv_heads, scale, block) = (4, 2, 1.0, 9);
+        let call = Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };
         let distinct =
             |launch: Launch| launch.operands.iter().map(|operand| operand.distinct).collect::<Vec<_>>();
-        assert_eq!(distinct(launch(&call)), [128, 576, 576, 18, 128]);
-        assert_eq!(distinct(launch_reading(&call, 4)), [128, 256, 256, 8, 128]);
-        assert_eq!(launch_reading(&call, 10), launch(&call));
+        assert_eq!(distinct(launch(&call)), [128, 1728, 1728, 54, 6, 128]);
+        assert_eq!(distinct(launch_reading(&call, 9)), [128, 576, 576, 18, 2, 128]);
+        assert_eq!(launch_reading(&call, 28), launch(&call));
     }
 
     #[test]
@@ -253,7 +271,7 @@ mod tests {
                 values: new(),
                 cos: angles.clone(),
                 sin: angles,
-                start: Box::new(View { dtype: DType::I64, ..view(0, &[3]) }),
+                slots: Box::new(View { dtype: DType::I64, ..view(0, &[6, 1]) }),
                 key_cache: cache.clone(),
                 value_cache: cache,
             },

@@ -224,7 +224,7 @@ mod tests {
     use crate::program::models::{Head, RunShape, decoder};
 
     fn plans(preset: &str, cards: usize, precision: Precision, residual: Residual) -> Vec<Plan> {
-        plans_of(preset, cards, RunShape { batch: 2, sequence: 9, cache_length: 32 }, precision, residual)
+        plans_of(preset, cards, RunShape::new(2, 9, 32), precision, residual)
     }
 
     fn plans_of(
@@ -264,7 +264,7 @@ mod tests {
     fn a_step_has_as_many_calls_at_any_batch() {
         for sequence in [1, 9] {
             let names = |batch| {
-                let run = RunShape { batch, sequence, cache_length: 32 };
+                let run = RunShape::new(batch, sequence, 32);
                 let plans = plans_of("qwen2.5-0.5b", 2, run, DType::BF16.into(), Residual::Replicate);
                 let name = |step: &plan::Step| match &step.action {
                     plan::Action::Launch(call) => Some(call.name()),
@@ -274,7 +274,7 @@ mod tests {
             };
             let of_one = names(1);
             assert_eq!(of_one, names(64), "{sequence} tokens a sequence");
-            let writes = of_one.iter().filter(|name| **name == "aclnnInplaceScatterUpdate").count();
+            let writes = of_one.iter().filter(|name| **name == "aclnnInplaceIndexCopy").count();
             assert_eq!(writes, 2 * 2);
         }
     }

@@ -482,14 +482,14 @@ impl Plan {
         }
     }
 
-    /// Returns the attention mask `[b,1,s,t]` of a call if it is an input: the host then knows
-    /// before a run how many keys are read.
+    /// Returns the tensor whose numbers a call takes as a host list, if it is an input: the host then
+    /// knows them before a run.
     #[must_use]
     #[doc(hidden)]
-    pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
+    pub fn host_list<'a>(&self, call: &'a Call) -> Option<&'a View> {
         let is_input =
-            |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
-        call.key_lengths().map(|(_, mask)| mask).filter(is_input)
+            |view: &&View| self.buffers[view.buffer].region == Region::Inputs && view.is_contiguous();
+        call.lengths().map(|(_, lengths)| lengths).filter(is_input)
     }
 
     pub(super) fn hold_arena(&mut self, bytes: Bytes) {

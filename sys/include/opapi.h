@@ -153,6 +153,7 @@ ACLNN_OPERATOR(aclnnCast, const aclTensor *self, aclDataType dtype, aclTensor *o
 ACLNN_OPERATOR(aclnnInplaceCopy, aclTensor *self_ref, const aclTensor *src)
 ACLNN_OPERATOR(aclnnInplaceZero, aclTensor *self_ref)
 ACLNN_OPERATOR(aclnnInplaceFillScalar, aclTensor *self_ref, const aclScalar *value)
+ACLNN_OPERATOR(aclnnArange, const aclScalar *start, const aclScalar *end, const aclScalar *step, aclTensor *out)
 ACLNN_OPERATOR(aclnnInplaceMaskedFillScalar, aclTensor *self_ref, const aclTensor *mask, const aclScalar *value)
 
 /* Comparisons and selection */

@@ -322,6 +322,7 @@ macro_rules! for_each_symbol {
         aclnnInplaceCopy, aclnnInplaceCopyGetWorkspaceSize(self_ref: *mut aclTensor, src: *const aclTensor);
         aclnnInplaceZero, aclnnInplaceZeroGetWorkspaceSize(self_ref: *mut aclTensor);
         aclnnInplaceFillScalar, aclnnInplaceFillScalarGetWorkspaceSize(self_ref: *mut aclTensor, value: *const aclScalar);
+        aclnnArange, aclnnArangeGetWorkspaceSize(start: *const aclScalar, end: *const aclScalar, step: *const aclScalar, out: *mut aclTensor);
         aclnnInplaceMaskedFillScalar, aclnnInplaceMaskedFillScalarGetWorkspaceSize(self_ref: *mut aclTensor, mask: *const aclTensor, value: *const aclScalar);
         aclnnEqTensor, aclnnEqTensorGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         aclnnNeTensor, aclnnNeTensorGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
@@ -440,7 +441,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnGatherV2, aclnnGatherV2GetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnOneHot, aclnnOneHotGetWorkspaceSize(self_: *const aclTensor, num_classes: i32, on_value: *const aclTensor, off_value: *const aclTensor, axis: i64, out: *mut aclTensor);
         ["8.1"] aclnnInplaceOne, aclnnInplaceOneGetWorkspaceSize(self_ref: *const aclTensor);
-        ["8.1"] aclnnArange, aclnnArangeGetWorkspaceSize(start: *const aclScalar, end: *const aclScalar, step: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnLtTensor, aclnnLtTensorGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnEqScalar, aclnnEqScalarGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnNeScalar, aclnnNeScalarGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);

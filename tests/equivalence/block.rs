@@ -1,6 +1,7 @@
 //! Random Transformer blocks. Their results are not exact.
 
 use ascend_tp::base::{DType, Precision, Weights};
+use ascend_tp::program::models::{RunShape, cache_inputs};
 use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
 use proptest::prelude::*;
 
@@ -134,7 +135,8 @@ impl Block {
             intermediate: f,
             ..
         } = *self;
-        let t = s + self.spare;
+        let run = RunShape::new(b, s, s + self.spare);
+        let (blocks, places) = (run.blocks, cache_inputs(run, &vec![0..s; b]));
         let mut w = Writer {
             build: Builder::new("block"),
             dtype: self.precision.activations,
@@ -147,9 +149,7 @@ impl Block {
         let x = w.floats(&[b, s, h]);
         let x = w.input("x", x);
         // Causal attention in cache order.
-        let start = w.input("start", HostTensor::zeros([b], DType::I64));
-        let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
-        let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));
+        let [slots, table, positions, lengths] = places.map(|(name, tensor)| w.input(name, tensor));
         let angles = w.floats(&[b, s, d]);
         let cos = w.input("cos", angles);
         let angles = w.floats(&[b, s, d]);
@@ -166,12 +166,13 @@ impl Block {
             if rotate {
                 y = w.build.op(Kind::Rope, &[y, cos, sin]);
             }
-            let cache = w.build.state(&format!("{name}.cache"), [b, t, k, d], w.dtype);
-            w.build.op(Kind::CacheWrite, &[cache, y, start])
+            let cache = w.build.state(&format!("{name}.cache"), [blocks.count, blocks.rows, k, d], w.dtype);
+            w.build.op(Kind::WriteSlots { pools: 1 }, &[cache, y, slots])
         };
         let (keys, values) = (cached(&mut w, "k", true), cached(&mut w, "v", false));
         let scale = (d as f64).sqrt().recip();
-        let y = w.build.op(Kind::Attention { scale }, &[q, keys, values, mask]);
+        let kind = Kind::BlockAttention { scale, cap: None, window: None, pools: 1 };
+        let y = w.build.op(kind, &[q, keys, values, table, positions, lengths]);
         let y = w.named("heads", 5, y);
         let y = w.matmul("o", "bskgd,okgd->bso", y, &[h, k, g, d]);
         let sum = w.build.add(x, y);

@@ -53,7 +53,7 @@ pub(crate) fn bound(
         Kind::Embed
         | Kind::Take
         | Kind::Permute { .. }
-        | Kind::CacheWrite
+        | Kind::WriteSlots { .. }
         | Kind::ReduceMax { .. }
         | Kind::IndexOf
         | Kind::RowScale { .. }
@@ -99,10 +99,16 @@ pub(crate) fn bound(
         // Tanh has a slope of at most 1, and two more roundings of scores that are bounded by the
         // cap.
         Kind::CappedAttention { scale, .. } => {
-            let bounds = attention(2.0 * scale, u, operands, expected);
+            let bounds = attention(2.0 * scale, [u, length(operands[1])], operands, expected);
             return bounds.into_iter().map(|bound| 2.0 * bound).collect();
         }
-        Kind::Attention { scale } => return attention(*scale, u, operands, expected),
+        Kind::Attention { scale } => return attention(*scale, [u, length(operands[1])], operands, expected),
+        Kind::BlockAttention { scale, cap, .. } => {
+            let length = (operands[1].shape[1] * operands[3].shape[1]) as f64;
+            let capped = if cap.is_some() { 2.0 } else { 1.0 };
+            let bounds = attention(capped * scale, [u, length], operands, expected);
+            return bounds.into_iter().map(|bound| capped * bound).collect();
+        }
         movement => panic!("{} has no meaning of its own", movement.row().name),
     };
     // An intermediate store also has an underflow error, multiplied by later factors.
@@ -115,13 +121,17 @@ pub(crate) fn bound(
         .collect()
 }
 
+fn length(keys: &HostTensor) -> f64 {
+    keys.shape[1] as f64
+}
+
 /// Composed attention stores scores, scales them and stores them again. Each has the error `δ = (2
 /// u + (d + 2) v) · scale · max Σ|q||k|`. Softmax weights have a relative error within `exp(2 (δ +
 /// (t + 4) v))` and are stored. The result sums `t` products of values of at most `max |value|`
 /// with weights that sum to 1. The total is `(exp(2 δ') − 1 + 2 u + (t + 2) v) · max |value|`, plus
 /// the final store.
-fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
-    let (d, t) = (operands[0].shape[4] as f64, operands[1].shape[1] as f64);
+fn attention(scale: f64, [u, t]: [f64; 2], operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
+    let d = operands[0].shape[4] as f64;
     let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs();
     let tiny = underflow(expected.dtype);
     let delta = (2.0 * u + (d + 2.0) * V) * score + (t + 4.0) * V + 2.0 * tiny;

@@ -41,6 +41,8 @@ enum Fill {
     Floats { bound: i64 },
     /// Indices below this number.
     Indices { below: usize },
+    /// Different indices below this number.
+    Places { below: usize },
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +127,10 @@ impl Leaf {
             Fill::Indices { below } => {
                 let data = (0..elems).map(|_| random.below(below as u64) as i64).collect();
                 HostTensor::int(self.shape.clone(), self.dtype, data)
+            }
+            Fill::Places { below } => {
+                let places = random.shuffled(below).into_iter().take(elems).map(|place| place as i64);
+                HostTensor::int(self.shape.clone(), self.dtype, places.collect())
             }
         }
     }
@@ -463,17 +469,18 @@ impl Writer<'_> {
         }
     }
 
+    /// Writes the rows of `x` to places of a cache with one pool, whose other rows stay zero.
     fn cache_write(&mut self, x: &Known, longer: u16) {
         let &[b, s, k, d] = x.shape.as_slice() else { return };
-        let length = s + usize::from(longer) % 4;
+        let rows = s + usize::from(longer) % 4;
         let name = self.name("cache");
-        let cache = self.build.state(&name, [b, length, k, d], x.dtype);
-        // Rows stay whole, because the op refuses a cache that is sharded along them.
-        self.pinnable.push((name, vec![0, 2, 3]));
-        let start = self.given(&[b], DType::I64, false, Fill::Indices { below: length - s + 1 });
-        let written = self.build.op(Kind::CacheWrite, &[cache, x.id, start]);
+        let cache = self.build.state(&name, [b, rows, k, d], x.dtype);
+        // Blocks and rows stay whole, because the op refuses a cache that is sharded along them.
+        self.pinnable.push((name, vec![2, 3]));
+        let slots = self.given(&[b, s], DType::I64, false, Fill::Places { below: b * rows });
+        let written = self.build.op(Kind::WriteSlots { pools: 1 }, &[cache, x.id, slots]);
         // Users read a copy, so that a pin of an output does not pin the cache.
-        let shape = vec![b, length, k, d];
+        let shape = vec![b, rows, k, d];
         self.result(Kind::Scale { by: 1.0 }, &[written], Known { shape, ..x.clone() });
     }
 

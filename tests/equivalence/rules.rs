@@ -41,6 +41,10 @@ enum Holds {
     Mask,
     /// A cache of zeros.
     Cache,
+    /// Different places below this number, for up to as many elements in a row.
+    Places(usize),
+    /// Blocks below this number, i32.
+    Blocks(usize),
 }
 
 struct Sample {
@@ -49,7 +53,7 @@ struct Sample {
 }
 
 fn samples() -> Vec<Sample> {
-    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Magnitudes, Mask};
+    use Holds::{Blocks, Bytes, Cache, Floats, Fractions, Indices, Largest, Magnitudes, Mask, Places};
     let f32 = Floats(DType::F32);
     let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
         kind,
@@ -67,6 +71,18 @@ fn samples() -> Vec<Sample> {
     let quantised = |spec: &str, q: &[usize], t: &[usize], w: &[usize], scale: &[usize], to: DType| {
         let kind = Kind::QuantMatMul { spec: spec.parse().unwrap(), to };
         sample(kind, &[(q, Bytes), (t, Fractions), (w, Bytes), (scale, Fractions)])
+    };
+    let written = |pools: usize, cache: &[usize], places: usize| {
+        let new = [4, 3, cache[2], cache[3]];
+        sample(Kind::WriteSlots { pools }, &[(cache, Cache), (&new, f32), (&[4, 3], Places(places))])
+    };
+    let read = |pools: usize, window: Option<usize>, cap: Option<f64>| {
+        let kind = Kind::BlockAttention { scale: 0.5, cap, window, pools };
+        let cache = [8, 2, 3, 4];
+        let tokens = (&[4_usize, 3][..], Indices(6));
+        let queries = (&[4_usize, 3, 3, 2, 4][..], Fractions);
+        let table = (&[4_usize, 3][..], Blocks(8 / pools));
+        sample(kind, &[queries, (&cache, Fractions), (&cache, Fractions), table, tokens, (&[4], Indices(1))])
     };
     vec![
         quantised("bsi,oi->bso", &[2, 3, 5], &[2, 3], &[4, 5], &[4], DType::BF16),
@@ -103,7 +119,11 @@ fn samples() -> Vec<Sample> {
         sample(Kind::Cast { to: DType::BF16 }, &[(&[3, 5], f32)]),
         sample(Kind::Permute { dims: vec![2, 0, 1] }, &[(&[2, 3, 5], f32)]),
         sample(Kind::Take, &[(&[3, 5, 2], f32), (&[3], Indices(5))]),
-        sample(Kind::CacheWrite, &[(&[2, 5, 3, 2], Cache), (&[2, 3, 3, 2], f32), (&[2], Indices(3))]),
+        written(1, &[8, 2, 3, 2], 16),
+        written(2, &[8, 4, 3, 2], 16),
+        written(4, &[8, 5, 1, 2], 10),
+        read(1, None, Some(2.0)),
+        read(4, Some(3), None),
         sample(Kind::Silu, &[(&[3, 5], Fractions)]),
         sample(Kind::SwiGlu, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
         sample(Kind::GeluGate, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
@@ -143,10 +163,27 @@ impl Sample {
         matches!(self.operands[operand].1, Holds::Cache)
     }
 
+    /// Returns the operands that are caches in blocks.
+    fn caches(&self) -> &'static [usize] {
+        match self.kind {
+            Kind::WriteSlots { .. } => &[0],
+            Kind::BlockAttention { .. } => &[1, 2],
+            _ => &[],
+        }
+    }
+
+    fn pools(&self) -> usize {
+        match self.kind {
+            Kind::WriteSlots { pools } | Kind::BlockAttention { pools, .. } => pools,
+            _ => 1,
+        }
+    }
+
     fn dtype(&self, operand: usize) -> DType {
         match self.operands[operand].1 {
             Holds::Floats(dtype) => dtype,
-            Holds::Indices(_) => DType::I64,
+            Holds::Indices(_) | Holds::Places(_) => DType::I64,
+            Holds::Blocks(_) => DType::I32,
             Holds::Mask => DType::Bool,
             Holds::Bytes => DType::I8,
             Holds::Fractions | Holds::Magnitudes | Holds::Largest | Holds::Cache => DType::F32,
@@ -180,6 +217,15 @@ impl Sample {
             Holds::Indices(below) => HostTensor::int(
                 shape,
                 DType::I64,
+                (0..elems).map(|_| random.below(below as u64) as i64).collect(),
+            ),
+            Holds::Places(below) => {
+                let place = |at: usize| ((at * 3 + 1) % below) as i64;
+                HostTensor::int(shape, DType::I64, (0..elems).map(place).collect())
+            }
+            Holds::Blocks(below) => HostTensor::int(
+                shape,
+                DType::I32,
                 (0..elems).map(|_| random.below(below as u64) as i64).collect(),
             ),
             Holds::Bytes => HostTensor::int(
@@ -363,7 +409,7 @@ fn what_verify_accepts_is_what_the_cards_hold() {
 }
 
 /// A combination of correct layouts on two axes is correct on both, unless different reductions
-/// meet.
+/// meet, or pools are split.
 fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
     let mut random = Random(found.len() as u64);
@@ -382,7 +428,13 @@ fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) 
             kinds.dedup();
             kinds.len()
         };
-        (0..=sample.operands.len()).all(|at| reductions(at) <= 1).then_some(combination)
+        let parts = |at: usize| -> usize {
+            let on = combination.iter().map(|(operands, _)| operands.get(at));
+            on.filter(|on| *on == Some(&OnAxis::Sharded(0))).map(|_| 2).product()
+        };
+        let keeps_pools = sample.caches().iter().all(|at| sample.pools().is_multiple_of(parts(*at)));
+        let is_right = keeps_pools && (0..=sample.operands.len()).all(|at| reductions(at) <= 1);
+        is_right.then_some(combination)
     });
     let combinations: Vec<Combination> = combinations.collect();
     let (placed, inputs) = placed(sample, &mesh, &combinations);
@@ -400,7 +452,10 @@ fn parallelize_suits_every_layout_of_the_operands() {
                 (0..sample.operands.len()).map(|at| sample.on_axis(at, false)).collect();
             // Caches are sharded as the op allows; other operands have any layout.
             let mut all = product(&lists);
-            all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
+            all.retain(|on| {
+                let splits = on[0] == OnAxis::Sharded(0) && !sample.pools().is_multiple_of(cards);
+                !(sample.is_state(0) && (on[0] == OnAxis::Sharded(1) || splits))
+            });
             let drawn = Random(seed()).shuffled(all.len());
             let combinations: Vec<Combination> = first_cases(&drawn, LAYOUTS)
                 .iter()

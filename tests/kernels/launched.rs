@@ -54,7 +54,7 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
         let config = joined::small(preset, head_size);
         for (cards, batch, sequence) in [(1, 1, 1), (2, 3, 1), (3, 2, 3)] {
             let residual = if sequence == 3 { Residual::Seq } else { Residual::Replicate };
-            let shape = RunShape { batch, sequence, cache_length: 2 * sequence + 1 };
+            let shape = RunShape::new(batch, sequence, 2 * sequence + 1);
             for dtype in [DType::BF16, DType::F16] {
                 let lowered = joined::lowered(&config, shape, dtype.into(), cards, residual);
                 let params = joined::params(&lowered.program);
@@ -289,7 +289,7 @@ fn the_greatest_elements_are_those_of_calls_and_of_equal_ones_the_first() {
 #[test]
 fn a_plan_with_kernels_that_cards_have_not_is_refused() {
     let config = joined::small("llama-3-70b", 16);
-    let shape = RunShape { batch: 1, sequence: 1, cache_length: 4 };
+    let shape = RunShape::new(1, 1, 4);
     let lowered = joined::lowered(&config, shape, DType::BF16.into(), 1, Residual::Replicate);
     let plans = schedule(
         &lowered,

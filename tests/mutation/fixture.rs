@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::shard::{Remainder, part};
-use ascend_tp::program::models::{Head, RunShape, decoder, input};
+use ascend_tp::program::models::{Head, RunShape, cache_inputs, decoder, input};
 use ascend_tp::program::{HostTensor, Program, Role, interpret};
 use ascend_tp::weights::Checkpoint;
 
@@ -45,7 +45,7 @@ impl Fixture {
         let expected = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
         let (shape, ids) = expected.read_i64("input_ids").unwrap();
         let (batch, whole) = (shape[0], shape[1]);
-        let run = RunShape { batch, sequence: SEQUENCE, cache_length: CACHE };
+        let run = RunShape::new(batch, SEQUENCE, CACHE);
         let program = decoder(&config, run, DType::F32, head).unwrap();
         let params = params(&program, &Checkpoint::open(&folder).unwrap());
 
@@ -150,11 +150,9 @@ fn params(program: &Program, checkpoint: &Checkpoint) -> Tensors {
 fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tensors {
     let positions: Vec<usize> = (0..batch * SEQUENCE).map(|at| at % SEQUENCE).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, SEQUENCE);
-    let hidden = positions.iter().flat_map(|position| (0..CACHE).map(move |row| i64::from(row > *position)));
     let rotary = [batch, SEQUENCE, config.head_dim];
     let mut inputs = Tensors::from([
         (input::IDS.to_owned(), HostTensor::int([batch, SEQUENCE], DType::I64, ids)),
-        (input::MASK.to_owned(), HostTensor::int([batch, SEQUENCE, CACHE], DType::Bool, hidden.collect())),
         (input::COS.to_owned(), HostTensor::float(rotary, DType::F32, cos)),
         (input::SIN.to_owned(), HostTensor::float(rotary, DType::F32, sin)),
     ]);
@@ -168,7 +166,9 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
             HostTensor::int([batch], DType::I64, vec![SEQUENCE as i64 - 1; batch]),
         );
     }
-    inputs.insert(input::START.to_owned(), HostTensor::zeros([batch], DType::I64));
+    let run = RunShape::new(batch, SEQUENCE, CACHE);
+    let places = cache_inputs(run, &vec![0..SEQUENCE; batch]);
+    inputs.extend(places.map(|(name, tensor)| (name.to_owned(), tensor)));
     inputs
 }
 

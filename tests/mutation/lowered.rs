@@ -142,11 +142,10 @@ fn other_movements(kind: &Kind, rank: usize) -> Vec<Kind> {
 
 fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
     match kind {
-        Kind::Attention { scale } => [2.0, 0.5, -1.0, 0.0]
-            .map(|by| ("attention scale", Kind::Attention { scale: scale * by }))
-            .into_iter()
-            .chain([("attention scale", Kind::Attention { scale: scale * scale })])
-            .collect(),
+        &Kind::BlockAttention { scale, cap, window, pools } => [2.0, 0.5, -1.0, 0.0, scale]
+            .map(|by| Kind::BlockAttention { scale: scale * by, cap, window, pools })
+            .map(|kind| ("attention scale", kind))
+            .into(),
         Kind::RmsNorm { epsilon } => {
             vec![("norm epsilon", Kind::RmsNorm { epsilon: epsilon * 1e4 })]
         }

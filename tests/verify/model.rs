@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::{Family, LengthDependence, ModelConfig};
-use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder, input, masks, rotary_tables};
+use ascend_tp::program::models::{Head, RunShape, cache_inputs, checkpoint_tensors, decoder, input, rotary_tables};
 use ascend_tp::program::{HostTensor, Role, interpret};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -89,7 +89,7 @@ impl Model {
         let config = config.as_object_mut().unwrap();
         [&own, more].iter().for_each(|fields| config.extend(fields.as_object().unwrap().clone()));
         let mut model = Self { config: std::mem::take(config), tensors: BTreeMap::new() };
-        let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+        let run = RunShape::new(1, 1, 1);
         let program = decoder(&model.parse(), run, DType::F32, Head::AllLogits).unwrap();
         let (rows, head_rows) = (random.random_range(0.5..1.5_f32), random.random_range(1.0..4.0_f32));
         for (name, shape) in checkpoint_tensors(&program) {
@@ -155,7 +155,7 @@ impl Model {
     fn logits(&self, ids: &[u32], prompt: usize) -> Vec<f32> {
         let config = self.parse();
         let s = ids.len();
-        let run = RunShape { batch: 1, sequence: s, cache_length: s };
+        let run = RunShape::new(1, s, s);
         let program = decoder(&config, run, DType::F32, Head::AllLogits).unwrap();
         let positions: Vec<usize> = (0..s).collect();
         let angles = |name: &str| {
@@ -166,11 +166,8 @@ impl Model {
             let (cos, sin) = rope.cos_sin(config.head_dim, &positions, length);
             Some(if table.cos == name { cos } else { sin })
         };
-        let masks = masks(&config);
-        let hidden = |name: &str| {
-            let mask = masks.iter().find(|mask| mask.name == name)?;
-            Some((0..s * s).map(|at| i64::from(mask.hides(at / s, at % s))).collect())
-        };
+        let places = cache_inputs(run, std::slice::from_ref(&(0..s)));
+        let place = |name: &str| places.iter().find(|(known, _)| *known == name).map(|(_, place)| place.clone());
         let values = interpret(&program, |_, value| {
             let whole = |data: Vec<i64>| HostTensor::int(value.shape.clone(), value.dtype, data);
             let float = |data: Vec<f32>| HostTensor::float(value.shape.clone(), value.dtype, data);
@@ -181,10 +178,9 @@ impl Model {
                     float(stored[source.element_offset..][..value.shape.elems()].to_vec())
                 }
                 (_, input::IDS) => whole(ids.iter().map(|id| i64::from(*id)).collect()),
-                (_, input::START) => whole(vec![0]),
                 (_, input::LOGN) => float(config.logn.unwrap().scale(&positions)),
-                (_, name) => match (hidden(name), angles(name)) {
-                    (Some(hidden), _) => whole(hidden),
+                (_, name) => match (place(name), angles(name)) {
+                    (Some(place), _) => place,
                     (_, Some(angles)) => float(angles),
                     _ => HostTensor::zeros(value.shape.clone(), value.dtype),
                 },

@@ -21,7 +21,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::interpret::meaning;
-use ascend_tp::program::models::{Head, RunShape, decoder, input};
+use ascend_tp::program::models::{Head, RunShape, cache_inputs, decoder, input, run_of};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
 use ascend_tp::schedule::{Joining, Plan, Scheduling, StepOrder, Target, schedule};
@@ -97,7 +97,7 @@ fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>
     ];
     for (command, precision) in precisions {
         for sequence in [TOKENS, 1] {
-            let shape = RunShape { batch: 1, sequence, cache_length: CONTEXT };
+            let shape = RunShape::new(1, sequence, CONTEXT);
             let program = decoder(config, shape, precision, Head::LastToken)?;
             uses.push(on_one_card(command, &program, config.kv_heads, config.heads_per_kv_head(), kernels)?);
         }
@@ -252,6 +252,11 @@ fn run(
     kernels: &KernelSource,
 ) -> Result<Vec<Option<HostTensor>>, exec::Error> {
     let program = &of.program;
+    let places = run_of(program).map(|run| cache_inputs(run, &vec![0..run.sequence; run.batch]));
+    let given = |value: &Value| {
+        let place = places.iter().flatten().find(|(name, _)| *name == value.name);
+        place.map_or_else(|| given(value), |(_, place)| place.clone())
+    };
     let mut values: Vec<Option<HostTensor>> = program
         .values
         .values()

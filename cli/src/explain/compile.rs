@@ -7,7 +7,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
-use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
+use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::{Mesh, Parallelized, compile};
 
@@ -118,11 +118,8 @@ impl<'a> ExplainRequest<'a> {
 
     fn compile_pass(&self, pass: PassShape, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
-        let run = RunShape { batch, sequence: pass.sequence, cache_length: context };
-        let program = match pass.sequence {
-            1 => decoder(self.config, run, precision, pass.head)?,
-            _ => prefill(self.config, run, precision, pass.head)?,
-        };
+        let run = RunShape::new(batch, pass.sequence, context);
+        let program = decoder(self.config, run, precision, pass.head)?;
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let compile::CompiledProgram { split, plans } = compile(&program, &self.mesh, &pins, target)?;

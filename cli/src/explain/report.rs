@@ -87,11 +87,9 @@ pub(super) struct LaunchReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum KeysRead {
-    /// The keys of the tokens in this pass.
-    Own,
-    /// The keys in the cache, rounded up to a block.
+    /// The rows that tokens have in the cache.
     There,
-    /// All positions of the cache.
+    /// All blocks of each sequence.
     All,
 }
 
@@ -170,7 +168,7 @@ impl ExplainReport {
             weights: weights(shown),
             totals: totals(&collectives, request.deployment.batch * shown.pass.sequence),
             collectives: collectives.into_iter().map(CollectiveReport::from).collect(),
-            launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
+            launches: launches(&shown.plans[0], config.layers / 2),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
                 .iter()
@@ -252,7 +250,7 @@ impl From<ExplainedExchange> for CollectiveReport {
     }
 }
 
-fn launches(plan: &Plan, layer: usize, sequence: usize) -> LaunchReport {
+fn launches(plan: &Plan, layer: usize) -> LaunchReport {
     let name = |op: OpId| {
         let note = &plan.notes[op];
         let value = note.value.rsplit('.').next().unwrap_or_default();
@@ -284,12 +282,8 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> LaunchReport {
         Some(SeparateLaunch { op: name(id), reason: reason.clone() })
     });
     let is_told =
-        |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
-    let keys = match sequence {
-        1 if plan.steps.iter().any(is_told) => KeysRead::There,
-        1 => KeysRead::All,
-        _ => KeysRead::Own,
-    };
+        |step: &Step| matches!(&step.action, Action::Launch(call) if plan.host_list(call).is_some());
+    let keys = if plan.steps.iter().any(is_told) { KeysRead::There } else { KeysRead::All };
     LaunchReport { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), keys, calls }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use ascend_tp::emulator::Soc;
-use ascend_tp::exec::KEY_BLOCK;
 use ascend_tp_planner::table::Align;
 
 use super::fold::{class_of, fold};
@@ -148,16 +147,13 @@ fn launches(launches: &LaunchReport) -> String {
         let _ = writeln!(text, "  Separate launch: {}: {}.", apart.op, apart.reason);
     }
     let _ = match launches.keys {
-        KeysRead::Own => writeln!(text, "  Attention reads the keys of the tokens in this pass."),
-        KeysRead::There => writeln!(
-            text,
-            "  Attention reads the cached keys and at most {} more; the host passes the length, in graphs too.",
-            KEY_BLOCK - 1
-        ),
+        KeysRead::There => {
+            writeln!(text, "  Attention reads the cached rows; the host passes their number, in graphs too.")
+        }
         KeysRead::All => {
             writeln!(
                 text,
-                "  Attention reads the whole KV cache, because no operator supports this type or head size."
+                "  Attention reads all blocks of a sequence, because no operator supports this type or head size."
             )
         }
     };

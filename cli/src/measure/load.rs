@@ -78,7 +78,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
 
 /// Writes all tensors of the model from one block of numbers.
 fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
-    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let run = RunShape::new(1, 1, 1);
     let program = decoder(&setting.model, run, setting.model.dtype, Head::AllLogits)?;
     let (dtype, name) = match setting.model.dtype {
         DType::F32 => (DType::F32, Dtype::F32),

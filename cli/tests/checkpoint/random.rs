@@ -93,7 +93,7 @@ impl Run {
     /// Returns the f32 weights of a model, with first dims sharded on the last axis.
     pub(crate) fn of_model(dir: &Path, mesh: &Mesh) -> Self {
         let model = Model::open(dir).unwrap();
-        let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+        let run = RunShape::new(1, 1, 1);
         let program = decoder(&model.config, run, DType::F32, Head::AllLogits).unwrap();
         let tensor = |id| {
             let value = &program.values[id];

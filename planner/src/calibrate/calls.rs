@@ -31,16 +31,20 @@ fn quantised([m, k, n]: [usize; 3]) -> Call {
 
 fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) -> Call {
     const WIDTH: usize = 128;
-    let rows = |buffer, tokens, heads| view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]);
+    let rows =
+        |buffer, tokens, heads| Box::new(view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]));
     Call::FusedAttention {
         q: rows(0, queries, heads),
         k: rows(1, keys, kv_heads),
         v: rows(2, keys, kv_heads),
-        mask: view(3, DType::Bool, &[batch, 1, queries, keys]),
+        mask: Some(Box::new(view(3, DType::Bool, &[batch, 1, queries, keys]))),
+        table: None,
+        lengths: None,
         out: rows(4, queries, heads),
         heads,
         kv_heads,
         scale: 1.0 / (WIDTH as f64).sqrt(),
+        block: 0,
     }
 }
 

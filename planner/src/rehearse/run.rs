@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ascend_tp::exec::{Launching, NamedTensors};
 use ascend_tp::generate::{DECODE, PREFILL};
-use ascend_tp::program::models::masks;
+use ascend_tp::program::models::cache_inputs;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
@@ -32,12 +32,16 @@ pub struct Recorded {
     pub memory: RehearsalMemory,
 }
 
-/// Shows the prompt and the tokens up to the step's own; attention reads only the keys shown.
-fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
-    let room = setting.input + setting.output;
-    for mask in masks(&setting.model) {
-        let hides = |at: usize| mask.hides(setting.input + step, at % room);
-        inputs.set(mask.name, (0..setting.batch * room).map(hides).collect::<Vec<bool>>());
+/// Sets the places of tokens: those of whole prompts, or of one token after the prompt and `step`
+/// others. Attention reads the rows before them.
+fn set_places(inputs: &mut NamedTensors, setting: &Setting, step: Option<usize>) {
+    let deployment = setting.deployment();
+    let (run, tokens) = match step {
+        None => (deployment.prompts(setting.input), 0..setting.input),
+        Some(step) => (deployment.step(), setting.input + step..setting.input + step + 1),
+    };
+    for (name, places) in cache_inputs(run, &vec![tokens; setting.batch]) {
+        inputs.set(name, places);
     }
 }
 
@@ -54,8 +58,9 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     // The emulator's sum equals the planned sum (`cli/tests/plan.rs`).
     let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
-    let [prompt, mut token] = inputs;
-    show_keys(&mut token, setting, 0);
+    let [mut prompt, mut token] = inputs;
+    set_places(&mut prompt, setting, None);
+    set_places(&mut token, setting, Some(0));
     let is_captured = setting.launching == Launching::Captured;
     if is_captured {
         for _ in 0..RUNS_TO_CAPTURE {
@@ -65,7 +70,7 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     stage.keep("prefill".to_owned(), PREFILL, &prompt, false)?;
     let mut decode_ns = Vec::with_capacity(setting.output);
     for step in 0..setting.output {
-        show_keys(&mut token, setting, step);
+        set_places(&mut token, setting, Some(step));
         let ns = match step < DECODES_KEPT {
             true => stage.keep(format!("decode {}", step + 1), DECODE, &token, is_captured)?,
             false => stage.run(DECODE, &token)?,

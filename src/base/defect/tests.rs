@@ -17,7 +17,7 @@ use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Mesh, Pins, Residual};
-use crate::program::models::{Head, RunShape, decoder, input};
+use crate::program::models::{Head, RunShape, cache_inputs, decoder, input};
 use crate::program::{Builder, HostTensor, Kind, Program, ValueId};
 use crate::schedule::plan::{Slot, Tensor};
 use crate::schedule::{Exchanges, Joining, Plan, Scheduling, Target, schedule};
@@ -32,7 +32,7 @@ const BOUND: f32 = 1e-4;
 const JUDGED: usize = 4;
 /// Occasions at which a fault is injected until so many change the plans.
 const TRIED: usize = 24;
-const RUN: RunShape = RunShape { batch: 2, sequence: 4, cache_length: 6 };
+const RUN: RunShape = RunShape::new(2, 4, 6);
 
 /// The plans that a compiler makes, and what else its results are read by.
 #[derive(PartialEq)]
@@ -207,22 +207,18 @@ impl Fixture {
 }
 
 fn inputs(config: &ModelConfig) -> NamedTensors {
-    let RunShape { batch, sequence, cache_length } = RUN;
+    let RunShape { batch, sequence, .. } = RUN;
     let positions: Vec<usize> = (0..batch * sequence).map(|at| at % sequence).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, sequence);
-    let hidden =
-        positions.iter().flat_map(|position| (0..cache_length).map(move |row| i64::from(row > *position)));
     let ids = (0..batch * sequence).map(|at| (at * 5 % config.vocab_size) as i64).collect();
     let rotary = [batch, sequence, config.head_dim];
     let tensors = [
         (input::IDS, HostTensor::int([batch, sequence], DType::I64, ids)),
-        (input::MASK, HostTensor::int([batch, sequence, cache_length], DType::Bool, hidden.collect())),
         (input::COS, HostTensor::float(rotary, DType::F32, cos)),
         (input::SIN, HostTensor::float(rotary, DType::F32, sin)),
         (input::LAST, HostTensor::int([batch], DType::I64, vec![sequence as i64 - 1; batch])),
-        (input::START, HostTensor::zeros([batch], DType::I64)),
     ];
-    tensors.into_iter().collect()
+    tensors.into_iter().chain(cache_inputs(RUN, &vec![0..sequence; batch])).collect()
 }
 
 /// Runs twice, because stale bytes of the first run can show in the second.

@@ -45,7 +45,7 @@ fn a_family_that_only_renames_is_one_table() {
     let config = ModelConfig::among(&[Family::of(&RENAMED)], &text_of, || DType::F32).unwrap();
     let llama = ModelConfig::from_json(LLAMA).unwrap();
     assert_eq!(ModelConfig { family: llama.family, ..config.clone() }, llama);
-    let run = RunShape { batch: 1, sequence: 3, cache_length: 8 };
+    let run = RunShape::new(1, 3, 8);
     let [own, llama] =
         [&config, &llama].map(|config| decoder(config, run, DType::F32, Head::LastToken).unwrap());
     let names: Vec<String> = checkpoint_tensors(&own).into_keys().collect();

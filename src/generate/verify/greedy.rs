@@ -22,7 +22,7 @@ use crate::generate::model::Model;
 use crate::generate::request::Request;
 use crate::generate::session::{DECODE, PREFILL, Session};
 use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape, decoder};
+use crate::program::models::{Head, decoder};
 use crate::schedule::Target;
 use crate::weights::fill_from;
 
@@ -113,11 +113,10 @@ impl VerifySetup<'_> {
         let deployment = self.deployment(precision, reference, Head::LastLogits);
         let mut engine = Engine::start(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut logits) = (precision.activations, Vec::new());
         let mut step = |program: ProgramId, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = SequenceInput { ids, start, prompt_length: prompt.len() };
-            let run = run(ids.len(), if program == PREFILL { ids.len() } else { deployment.context });
+            let run = if program == PREFILL { deployment.prompts(ids.len()) } else { deployment.step() };
             let outputs = engine.run(program, &inputs(config, run, dtype, Head::LastLogits, &[row]))?;
             logits.extend_from_slice(outputs.only()?.floats());
             Ok(())
@@ -126,7 +125,7 @@ impl VerifySetup<'_> {
         for (at, id) in ids.iter().take(ids.len() - 1).enumerate() {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
-        let program = decoder(config, run(1, deployment.context), precision, Head::LastLogits)?;
+        let program = decoder(config, deployment.step(), precision, Head::LastLogits)?;
         let bound = relative(&program, precision, roundings.after(&program, program.ops.len()));
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }

@@ -103,7 +103,7 @@ impl Reference {
     }
 
     pub(super) const fn run(&self) -> RunShape {
-        RunShape { batch: self.batch, sequence: self.sequence, cache_length: self.sequence }
+        RunShape::new(self.batch, self.sequence, self.sequence)
     }
 
     /// Returns token ids for a run without reference: 16 tokens spread over the vocabulary.

@@ -11,6 +11,8 @@ use crate::base::HostData;
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
 use crate::program::text::op_text;
+use crate::program::interpret::blocks::rows_of_sequences;
+use crate::program::models::{CacheBlocks, RunShape, cache_inputs};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
 use crate::schedule::Plan;
@@ -115,15 +117,16 @@ impl WholeValues {
     /// Adds the amplification of an attention op.
     pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
         // The slope of a cap is at most 1.
-        let (Kind::Attention { scale } | Kind::CappedAttention { scale, .. }) = op.kind else {
+        let Kind::BlockAttention { scale, pools, .. } = op.kind else { return before };
+        let [Some(q), Some(keys), Some(values)] = [0, 1, 2].map(|at| self.whole(op.operands[at])) else {
             return before;
         };
-        match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
-            [Some(q), Some(keys), Some(values)] => {
-                before.amplified_by(amplification(scale, [q, keys, values]))
-            }
-            _ => before,
-        }
+        let blocks = CacheBlocks { count: keys.shape[0], rows: keys.shape[1], pools };
+        let (batch, sequence) = (q.shape[0], q.shape[1]);
+        let run = RunShape { batch, sequence, table: sequence.div_ceil(blocks.rows), blocks };
+        let [_, (_, table), ..] = cache_inputs(run, &vec![0..sequence; batch]);
+        let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, &table, pools));
+        before.amplified_by(amplification(scale, [q, &keys, &values]))
     }
 
     /// Compares values of one card with `many`. With [`SumOrder::Tree`] all but partial sums must

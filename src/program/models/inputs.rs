@@ -4,9 +4,13 @@
 //!
 //! Invariants: the builder of programs and all callers that fill inputs use these lists.
 
+use std::ops::Range;
+
+use crate::base::{DType, HostTensor, Remainder};
 use crate::config::{ModelConfig, Rotary};
 
-use super::input;
+use super::{CacheBlocks, RunShape, input};
+use crate::program::graph::{Program, Role};
 
 /// A mask that programs of a configuration read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +61,72 @@ pub fn rotary_tables(config: &ModelConfig) -> Vec<RotaryInput> {
     [global, local].into_iter().filter(is_read).collect()
 }
 
+/// Returns the run of a decoder program with one pool; `None` without caches.
+#[must_use]
+pub fn run_of(program: &Program) -> Option<RunShape> {
+    let shape = |name: &str| {
+        let id = program.with_role(Role::Input).find(|id| program.values[*id].name == name)?;
+        Some(&program.values[id].shape)
+    };
+    let (ids, table) = (shape(input::IDS)?, shape(input::TABLE)?);
+    let cache = &program.values[program.with_role(Role::State).next()?].shape;
+    let blocks = CacheBlocks { count: cache[0], rows: cache[1], pools: 1 };
+    Some(RunShape { batch: ids[0], sequence: ids[1], table: table[1], blocks })
+}
+
+/// Returns the first block of each sequence, if the blocks of a sequence lie one behind the other
+/// and each pool has its null block first. Sequences are dealt to the pools in order.
+fn first_blocks(run: RunShape) -> Vec<usize> {
+    let CacheBlocks { count, pools, .. } = run.blocks;
+    let each = (count / pools - 1) / run.batch.div_ceil(pools).max(1);
+    let dealt = |pool| Remainder::Balanced.range(run.batch, pools, pool);
+    (0..pools).flat_map(|pool| (0..dealt(pool).len()).map(move |at| 1 + at * each)).collect()
+}
+
+/// Returns the inputs of a decoder about its caches, for a static batch: a sequence has the same
+/// blocks in each run. `tokens` are the positions of each sequence's new tokens, at least one.
+/// Padding on the right is written to the null block.
+#[must_use]
+pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> [(&'static str, HostTensor); 4] {
+    let RunShape { batch, sequence, table, blocks } = run;
+    let (mut slots, mut tables, mut positions, mut lengths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (tokens, first) in tokens.iter().zip(first_blocks(run)) {
+        for at in tokens.start..tokens.start + sequence {
+            let slot = if tokens.contains(&at) {
+                first * blocks.rows + at
+            } else {
+                CacheBlocks::NULL * blocks.rows + at % blocks.rows
+            };
+            slots.push(slot as i64);
+            positions.push(at.min(tokens.end - 1) as i64);
+        }
+        let own = tokens.end.div_ceil(blocks.rows);
+        let block = |at| if at < own { first + at } else { CacheBlocks::NULL };
+        tables.extend((0..table).map(|at| block(at) as i64));
+        lengths.push(tokens.end as i64);
+    }
+    [
+        (input::SLOTS, HostTensor::int([batch, sequence], DType::I64, slots)),
+        (input::TABLE, HostTensor::int([batch, table], DType::I32, tables)),
+        (input::POSITIONS, HostTensor::int([batch, sequence], DType::I64, positions)),
+        (input::LENGTHS, HostTensor::int([batch], DType::I64, lengths)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
-    use super::MaskInput;
+    use super::*;
+
+    #[test]
+    fn padding_is_written_to_the_null_block_of_a_pool() {
+        let blocks = CacheBlocks { count: 6, rows: 16, pools: 2 };
+        let run = RunShape { batch: 2, sequence: 3, table: 2, blocks };
+        let [slots, table, positions, lengths] = cache_inputs(run, &[15..18, 2..4]).map(|(_, tensor)| tensor);
+        assert_eq!(slots.ints(), [31, 32, 33, 18, 19, 4]);
+        assert_eq!(table.ints(), [1, 2, 1, 0]);
+        assert_eq!(positions.ints(), [15, 16, 17, 2, 3, 3]);
+        assert_eq!(lengths.ints(), [18, 4]);
+    }
 
     #[test]
     fn a_window_of_three_shows_the_token_and_two_before() {

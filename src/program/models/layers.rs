@@ -12,7 +12,7 @@ use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Role, Source};
 use crate::program::op::Kind;
 
-use super::{AttentionScope, COPY, input, masks, rotary_tables};
+use super::{COPY, CacheBlocks, RunShape, input, masks, rotary_tables};
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
@@ -36,48 +36,82 @@ fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
 }
 
-/// KV caches of earlier runs.
-pub(super) struct Caches {
-    pub(super) start: Operand,
-    pub(super) length: usize,
-    pub(super) sees: AttentionScope,
+/// KV caches in blocks, and which rows belong to the tokens of a run.
+struct Caches {
+    blocks: CacheBlocks,
+    slots: Operand,
+    table: Operand,
+    positions: Operand,
+    lengths: Operand,
+}
+
+/// Keys and values that attention reads.
+enum Seen {
+    /// Those of this run and of earlier runs.
+    Caches(Caches),
+    /// Those of this run, by masks with their windows.
+    Run(Vec<(Option<usize>, Operand)>),
 }
 
 /// Inputs about tokens that all layers share.
 pub(super) struct TokenInputs {
-    /// Masks, with their windows.
-    masks: Vec<(Option<usize>, Operand)>,
+    seen: Seen,
     /// Cosines and sines, with their embeddings.
     rotary: Vec<(Rotary, [Operand; 2])>,
     logn: Option<Operand>,
 }
 
 impl TokenInputs {
-    /// Adds the inputs of `batch` sequences of `tokens` tokens that attend to `keys` keys.
-    pub(super) fn new(
+    /// Adds the inputs of sequences whose tokens attend to each other.
+    pub(super) fn of_run(
         build: &mut Builder,
         config: &ModelConfig,
-        [batch, tokens, keys]: [usize; 3],
+        [batch, tokens]: [usize; 2],
         dtype: DType,
     ) -> Self {
-        let mask = |build: &mut Builder, name| build.input(name, [batch, tokens, keys], DType::Bool);
+        let mask = |build: &mut Builder, name| build.input(name, [batch, tokens, tokens], DType::Bool);
         let masks = masks(config).into_iter().map(|each| (each.window, mask(build, each.name))).collect();
+        Self::with(build, config, Seen::Run(masks), [batch, tokens], dtype)
+    }
+
+    /// Adds the inputs of a run with KV caches.
+    pub(super) fn of_caches(
+        build: &mut Builder,
+        config: &ModelConfig,
+        run: RunShape,
+        dtype: DType,
+    ) -> Self {
+        let RunShape { batch, sequence, table, blocks } = run;
+        let caches = Caches {
+            blocks,
+            slots: build.input(input::SLOTS, [batch, sequence], DType::I64),
+            table: build.input(input::TABLE, [batch, table], DType::I32),
+            positions: build.input(input::POSITIONS, [batch, sequence], DType::I64),
+            lengths: build.input(input::LENGTHS, [batch], DType::I64),
+        };
+        Self::with(build, config, Seen::Caches(caches), [batch, sequence], dtype)
+    }
+
+    fn with(
+        build: &mut Builder,
+        config: &ModelConfig,
+        seen: Seen,
+        [batch, tokens]: [usize; 2],
+        dtype: DType,
+    ) -> Self {
         let tables = rotary_tables(config).into_iter().map(|table| {
             let shape = [batch, tokens, config.rope_of(table.rotary).rotated_dims(config.head_dim)];
             (table.rotary, [table.cos, table.sin].map(|name| build.input(name, shape, dtype)))
         });
         let rotary = tables.collect();
         let logn = config.logn.is_some().then(|| build.input(input::LOGN, [batch, tokens, 1, 1, 1], dtype));
-        Self { masks, rotary, logn }
+        Self { seen, rotary, logn }
     }
 }
 
 /// Everything that a layer reads in addition to its input.
 pub(super) struct LayerInputs<'a> {
     pub(super) config: &'a ModelConfig,
-    pub(super) batch: usize,
-    /// KV caches. `None`: attention reads only keys and values of this run.
-    pub(super) caches: Option<Caches>,
     /// Element type of params, of the residual stream and of norms.
     pub(super) stored: DType,
     /// Element type of products and attention.
@@ -279,16 +313,7 @@ impl LayerInputs<'_> {
             None => {}
         }
         let angles = self.tokens.rotary.iter().find(|(rotary, _)| *rotary == attention.rotary);
-        let mask = self.tokens.masks.iter().find(|(window, _)| *window == attention.window);
-        let (Some((_, [cos, sin])), Some((_, mask))) = (angles, mask) else {
-            refuse(
-                build,
-                layer,
-                "a window of another size than in earlier layers",
-                "one size for all windows",
-            );
-            return x;
-        };
+        let Some((_, [cos, sin])) = angles else { unreachable!("inputs list the embeddings of all layers") };
         let rotation = match config.rope_of(attention.rotary).pairing {
             RotaryPairing::Halves => Kind::Rope,
             RotaryPairing::Neighbours => Kind::RopePairs,
@@ -298,13 +323,7 @@ impl LayerInputs<'_> {
         if let Some(logn) = self.tokens.logn {
             q = build.mul(q, logn);
         }
-        let [keys, values] = self.cached(build, layer, [key, value]);
-        let scale = attention.query_scalar.unwrap_or(d as f64).sqrt().recip();
-        let kind = match attention.score_cap {
-            Some(cap) => Kind::CappedAttention { scale, cap },
-            None => Kind::Attention { scale },
-        };
-        let y = build.op(kind, &[q, keys, values, *mask]);
+        let Some(y) = self.attended(build, layer, attention, [q, key, value]) else { return x };
         let y = build.name(y, tag("heads"));
         let name = tensors.layer(layer, tensors.attention_out);
         let weight = format!("{name}.weight");
@@ -337,16 +356,42 @@ impl LayerInputs<'_> {
         build.name(y, format!("layers.{layer}.attention.{}", projection.names[part]))
     }
 
-    /// Writes keys and values to the caches, and returns those that attention reads.
-    fn cached(&self, build: &mut Builder, layer: usize, new: [Operand; 2]) -> [Operand; 2] {
-        let Some(Caches { start, length, sees }) = self.caches else { return new };
-        let cache = [self.batch, length, self.config.kv_heads, self.config.head_dim];
-        let mut all = new;
-        for (rows, name) in all.iter_mut().zip(["keys", "values"]) {
-            let state = build.state(&format!("layers.{layer}.{name}"), cache, self.dtype);
-            *rows = build.op(Kind::CacheWrite, &[state, *rows, start]);
+    /// Returns the attention of queries, after keys and values are written to the caches.
+    fn attended(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        attention: &GroupedAttention,
+        [q, key, value]: [Operand; 3],
+    ) -> Option<Operand> {
+        let (k, d) = (self.config.kv_heads, self.config.head_dim);
+        let scale = attention.query_scalar.unwrap_or(d as f64).sqrt().recip();
+        let (cap, window) = (attention.score_cap, attention.window);
+        match &self.tokens.seen {
+            Seen::Caches(Caches { blocks, slots, table, positions, lengths }) => {
+                let CacheBlocks { count, rows, pools } = *blocks;
+                let mut caches = [key, value];
+                for (new, name) in caches.iter_mut().zip(["keys", "values"]) {
+                    let cache = build.state(&format!("layers.{layer}.{name}"), [count, rows, k, d], self.dtype);
+                    *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
+                }
+                let [keys, values] = caches;
+                let kind = Kind::BlockAttention { scale, cap, window, pools };
+                Some(build.op(kind, &[q, keys, values, *table, *positions, *lengths]))
+            }
+            Seen::Run(masks) => {
+                let Some((_, mask)) = masks.iter().find(|(known, _)| *known == window) else {
+                    let found = "a window of another size than in earlier layers";
+                    refuse(build, layer, found, "one size for all windows");
+                    return None;
+                };
+                let kind = match cap {
+                    Some(cap) => Kind::CappedAttention { scale, cap },
+                    None => Kind::Attention { scale },
+                };
+                Some(build.op(kind, &[q, key, value, *mask]))
+            }
         }
-        if sees == AttentionScope::Cache { all } else { new }
     }
 
     /// Multiplies `x` by the weight of that name and shape. The summed dims are the last ones of
@@ -501,12 +546,13 @@ mod tests {
     use crate::config::{
         Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, ModelConfig, QkNorm, Router,
     };
-    use crate::program::models::{Head, RunShape, decoder};
+    use crate::program::build::Builder;
+    use crate::program::models::{Head, RunShape, decoder, loss};
 
     fn refused(layer: Layer) -> String {
         let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
         let config = ModelConfig { layers: 2, pattern: vec![Layer::PLAIN, layer], ..preset };
-        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
+        let run = RunShape::new(1, 2, 4);
         decoder(&config, run, DType::F32, Head::AllLogits).unwrap_err().to_string()
     }
 
@@ -544,15 +590,17 @@ mod tests {
     }
 
     #[test]
-    fn two_windows_of_different_sizes_are_refused() {
+    fn two_windows_of_different_sizes_are_for_caches_only() {
         let window = |window| {
             let attention = GroupedAttention { window: Some(window), ..GroupedAttention::PLAIN };
             Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN }
         };
         let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
         let config = ModelConfig { layers: 2, pattern: vec![window(4), window(8)], ..preset };
-        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
-        let message = decoder(&config, run, DType::F32, Head::AllLogits).unwrap_err().to_string();
+        decoder(&config, RunShape::new(1, 2, 4), DType::F32, Head::AllLogits).unwrap();
+        let mut build = Builder::new("two windows");
+        loss(&mut build, &config, 1, 2, DType::F32, None, false);
+        let message = build.finish().unwrap_err().to_string();
         assert!(message.contains("one size for all windows"), "{message}");
     }
 
@@ -562,7 +610,7 @@ mod tests {
         let layer = Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN };
         let config =
             ModelConfig { layers: 1, pattern: vec![layer], ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
-        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
+        let run = RunShape::new(1, 2, 4);
         let program = decoder(&config, run, DType::BF16, Head::AllLogits).unwrap();
         let tensors = crate::program::models::checkpoint_tensors(&program);
         assert_eq!(tensors["model.layers.0.self_attn.q_norm.weight"].sizes(), [14 * 64]);

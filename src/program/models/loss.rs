@@ -47,13 +47,11 @@ pub fn loss(
 ) -> Loss {
     let (b, s) = (batch, sequence);
     let ids = build.input(input::IDS, [b, s], DType::I64);
-    let tokens = TokenInputs::new(build, config, [b, s, s], products);
+    let tokens = TokenInputs::of_run(build, config, [b, s], products);
     let labels = build.input(input::LABELS, [b, s], DType::I64);
     let weights = build.input(input::LABEL_WEIGHTS, [b, s], DType::F32);
     let shared = LayerInputs {
         config,
-        batch,
-        caches: None,
         stored: DType::F32,
         dtype: products,
         weights: Weights::Float,

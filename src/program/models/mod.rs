@@ -1,8 +1,8 @@
 //! Decoder-only Transformers as single-card programs.
 //!
 //! Input: a [`ModelConfig`] and the sizes of one run. Output: a [`Program`]. Shape letters: b
-//! batch, s sequence, t cache length, h hidden, k key heads, g query heads per key head, d head
-//! size, r rotated dims, f intermediate, v vocabulary.
+//! batch, s sequence, n blocks of the cache, t rows of a block, w blocks of a sequence, h hidden, k
+//! key heads, g query heads per key head, d head size, r rotated dims, f intermediate, v vocabulary.
 //!
 //! Invariants: one builder builds every layer description that it supports, and refuses other ones
 //! by name. It never asks for the family. Inputs, states and params have the same names in all
@@ -27,8 +27,8 @@ use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
 use crate::base::DType;
 
-pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
-use layers::{Caches, LayerInputs, Layers, TokenInputs};
+pub use inputs::{MaskInput, RotaryInput, cache_inputs, masks, rotary_tables, run_of};
+use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
 
 /// Result of a decoder program.
@@ -48,20 +48,69 @@ pub enum Head {
 pub struct RunShape {
     /// Number of sequences.
     pub batch: usize,
-    /// New tokens per sequence. Shorter prompts are padded on the right.
+    /// New tokens per sequence. Fewer tokens are padded on the right.
     pub sequence: usize,
-    /// Capacity of the KV cache per sequence, in tokens.
-    pub cache_length: usize,
+    /// Number of blocks of the KV cache that a sequence can read.
+    pub table: usize,
+    /// Blocks of the KV caches. They are the same in all programs of an engine.
+    pub blocks: CacheBlocks,
+}
+
+impl RunShape {
+    /// Creates a run over caches in which each of `batch` sequences can have `length` rows.
+    #[must_use]
+    pub const fn new(batch: usize, sequence: usize, length: usize) -> Self {
+        let blocks = CacheBlocks::of_sequences(batch, length, 1);
+        Self { batch, sequence, table: length.div_ceil(blocks.rows), blocks }
+    }
+
+    /// Returns the number of cache rows that a sequence can read.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.table * self.blocks.rows
+    }
+}
+
+/// Blocks of the KV caches of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheBlocks {
+    /// Number of blocks of all pools.
+    pub count: usize,
+    /// Rows of a block, one per token.
+    pub rows: usize,
+    /// Number of pools of equal size. Cards that share the sequences among them have one pool each.
+    pub pools: usize,
+}
+
+impl CacheBlocks {
+    /// Rows of a block. CANN takes multiples of 16.
+    pub const ROWS: usize = 128;
+    /// The block that belongs to no sequence. Padding is written to it, and tables end with it.
+    pub const NULL: usize = 0;
+
+    /// Returns the blocks for `batch` sequences of `length` rows, and the null block of each pool.
+    #[must_use]
+    pub const fn of_sequences(batch: usize, length: usize, pools: usize) -> Self {
+        let each = batch.div_ceil(if pools == 0 { 1 } else { pools }) * length.div_ceil(Self::ROWS);
+        Self { count: pools * (1 + each), rows: Self::ROWS, pools }
+    }
 }
 
 /// Names of the inputs of a decoder.
 pub mod input {
     /// `[b,s]` i64: token ids.
     pub const IDS: &str = "ids";
-    /// `[b]` i64: position of each sequence's first token, which is its row of the KV cache.
-    pub const START: &str = "start";
-    /// `[b,s,t]` bool: true hides a cache row from a token. `[b,s,s]` for [`super::prefill`] and
-    /// training.
+    /// `[b,s]` i64: place of each token in the KV cache, counted over the rows of all blocks of its
+    /// pool. Padding has a place in the null block.
+    pub const SLOTS: &str = "slots";
+    /// `[b,w]` i32: blocks of each sequence, in the order of its tokens.
+    pub const TABLE: &str = "table";
+    /// `[b,s]` i64: row of each token among the rows of its sequence's blocks. Padding has the row
+    /// of the last token.
+    pub const POSITIONS: &str = "positions";
+    /// `[b]` i64: rows of each sequence that attention reads.
+    pub const LENGTHS: &str = "lengths";
+    /// `[b,s,s]` bool: true hides a token from another one. Only for [`loss`](fn@super::loss).
     pub const MASK: &str = "mask";
     /// As [`MASK`], for layers with a sliding window.
     pub const WINDOW_MASK: &str = "window_mask";
@@ -98,32 +147,7 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    let (scope, order) = (AttentionScope::Cache, SumOrder::AsTheyCome);
-    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.program)
-}
-
-/// Builds a program like [`decoder`] for tokens without earlier tokens. Attention reads only the
-/// tokens of the run, so its cost does not depend on the cache's capacity. Its masks are `[b,s,s]`.
-///
-/// # Errors
-/// As for [`decoder`].
-pub fn prefill(
-    config: &ModelConfig,
-    run: RunShape,
-    precision: impl Into<Precision>,
-    head: Head,
-) -> Result<Program, Diagnostics> {
-    let (scope, order) = (AttentionScope::Run, SumOrder::AsTheyCome);
-    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.program)
-}
-
-/// Keys and values that attention reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttentionScope {
-    /// Keys and values of this run and of earlier runs.
-    Cache,
-    /// Keys and values of this run.
-    Run,
+    Ok(decoder_of_layers(config, run, precision.into(), head, SumOrder::AsTheyCome, false)?.program)
 }
 
 /// A program with the ops of each layer.
@@ -144,25 +168,21 @@ pub struct LayeredProgram {
 pub fn decoder_of_layers(
     config: &ModelConfig,
     run: RunShape,
-    sees: AttentionScope,
     precision: Precision,
     head: Head,
     order: SumOrder,
     copies_table: bool,
 ) -> Result<LayeredProgram, Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
-    let RunShape { batch: b, sequence: s, cache_length: t } = run;
-    let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type())).in_order(order);
+    let RunShape { batch: b, sequence: s, .. } = run;
+    let name = format!("{} b={b} s={s} t={}", config.family.model_type(), run.length());
+    let mut build = Builder::new(name).in_order(order);
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
-    let start = build.input(input::START, [b], DType::I64);
-    let seen = if sees == AttentionScope::Cache { t } else { s };
-    let tokens = TokenInputs::new(&mut build, config, [b, s, seen], dtype);
+    let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
     let shared = LayerInputs {
         config,
-        batch: b,
-        caches: Some(Caches { start, length: t, sees }),
         stored: dtype,
         dtype,
         weights,
@@ -266,7 +286,7 @@ mod tests {
         for preset in ModelConfig::PRESETS {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 2;
-            let run = RunShape { batch: 2, sequence: 3, cache_length: 16 };
+            let run = RunShape::new(2, 3, 16);
             for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
                 for head in [Head::AllLogits, Head::LastLogits, Head::LastToken] {
                     let program = decoder(&config, run, precision, head).unwrap();
@@ -287,7 +307,7 @@ mod tests {
     fn quantised_layers_hold_a_byte_a_weight_and_a_scale_a_row() {
         for preset in ModelConfig::PRESETS {
             let mut config = ModelConfig::preset(preset).unwrap();
-            let run = RunShape { batch: 1, sequence: 1, cache_length: 16 };
+            let run = RunShape::new(1, 1, 16);
             let mut build = |layers, precision: Precision| {
                 config.layers = layers;
                 decoder(&config, run, precision, Head::AllLogits).unwrap()

@@ -122,12 +122,12 @@ pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<
 const TURNED_HEAD_SIZES: (usize, usize) = (256, 16);
 
 /// Returns the operands in the layout of the kernel: unrotated keys and values as
-/// `[tokens,heads,d]`, both caches, and the first row of each sequence.
+/// `[tokens,heads,d]`, both caches, and the places of the tokens.
 ///
 /// # Errors
 /// The layout, types or sizes are not supported.
 pub(crate) fn turned_rows(
-    [keys, values, key_cache, value_cache, start]: [View; 5],
+    [keys, values, key_cache, value_cache, slots]: [View; 5],
 ) -> Result<[View; 5], String> {
     let [b, s, heads, d] = *keys.shape.sizes() else { return Err("keys have other dims".to_owned()) };
     let (largest, multiple) = TURNED_HEAD_SIZES;
@@ -136,7 +136,7 @@ pub(crate) fn turned_rows(
             "the kernel takes heads of a multiple of {multiple} up to {largest}, these are of {d}"
         ));
     }
-    if !matches!(keys.dtype, DType::F16 | DType::BF16) || keys.elems() == 0 || b != start.elems() {
+    if !matches!(keys.dtype, DType::F16 | DType::BF16) || keys.elems() == 0 || b * s != slots.elems() {
         return Err("the kernel takes a non-empty tensor of 16-bit keys".to_owned());
     }
     let by_token = |view: &View| {
@@ -146,11 +146,11 @@ pub(crate) fn turned_rows(
     let (Some(keys), Some(values)) = (by_token(&keys), by_token(&values)) else {
         return Err("tokens of keys or values have no constant stride".to_owned());
     };
-    let is_dense = [&key_cache, &value_cache, &start].into_iter().all(View::is_contiguous);
+    let is_dense = [&key_cache, &value_cache, &slots].into_iter().all(View::is_contiguous);
     if !is_dense || key_cache.shape != value_cache.shape || u32::try_from(key_cache.elems()).is_err() {
         return Err("the caches are parts of larger tensors".to_owned());
     }
-    Ok([keys, values, key_cache, value_cache, start])
+    Ok([keys, values, key_cache, value_cache, slots])
 }
 
 pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
@@ -161,7 +161,8 @@ pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut E
     (kind.row().npu)(kind, emit);
 }
 
-/// Returns two adjacent caches as one cache of twice the batch, and likewise their new rows.
+/// Returns two adjacent caches as one cache of twice the blocks, and their new rows as those of twice
+/// the sequences.
 ///
 /// # Errors
 /// The caches or rows are not adjacent.

@@ -14,7 +14,7 @@ use crate::program::{grad, interpret as host, npu};
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
     all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape,
-    of_own_tokens, over_last, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
+    of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
     with_label, with_numbers,
 };
 
@@ -304,14 +304,57 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// Writes `new[b,s,k,d]` in place into `cache[b,t,k,d]`, at rows `start[b]` to `start[b] + s`.
-    CacheWrite = "cache_write" {
+    /// Attention over keys and values in the blocks of a cache. Queries are `[b,s,k,g,d]`, keys and
+    /// values `[n,t,k,d]` are `n` blocks of `t` rows, and `table[b,w]` has the blocks of each
+    /// sequence in the order of its tokens. A token at `positions[b,s]` reads the rows of its
+    /// sequence up to that position. `lengths[b]` are the rows that any token of a sequence reads.
+    /// A program gets them as an input, because operators need them on the host.
+    ///
+    /// With several pools, sequences and blocks are dealt to them in order, and a table has the
+    /// numbers of blocks within the pool of its sequence.
+    BlockAttention {
+        /// Factor of the scores.
+        scale: f64,
+        /// Bound of the magnitude of scores, as in [`Kind::CappedAttention`].
+        cap: Option<f64>,
+        /// Number of rows that a token reads, its own included. `None`: all.
+        window: Option<usize>,
+        /// Number of pools.
+        pools: usize,
+    } = "block_attention" {
+        arity: 6,
+        rule: |kind, shapes| match kind {
+            Kind::BlockAttention { pools, .. } => {
+                over_pools("bskgD,~bTkD,~bTkD,bW,bs,b->bskgD", *pools, shapes)
+            }
+            _ => Err("not a block_attention".to_owned()),
+        },
+        dtype: |_, dtypes| match dtypes {
+            [q, keys, values, DType::I32, DType::I64, DType::I64] => all_float(&Kind::Add, &[*q, *keys, *values]),
+            [.., table, positions, lengths] => {
+                Err(format!("table, positions and lengths are {table}, {positions} and {lengths}, expected i32, i64 and i64"))
+            }
+            _ => Err("takes q, keys, values, a table, positions and lengths".to_owned()),
+        },
+        host: Host::One(host::blocks::attention),
+        npu: npu::blocks::attention,
+    }
+    /// Writes `new[b,s,k,d]` in place into the blocks `cache[n,t,k,d]`. `slots[b,s]` are places in
+    /// the pool of the sequence: row `r` of block `i` is place `i·t + r`. Pools are as in
+    /// [`Kind::BlockAttention`]. If two rows have one place, either one is written.
+    WriteSlots {
+        /// Number of pools.
+        pools: usize,
+    } = "write_slots" {
         arity: 3,
-        rule: |_, _| sum("bTkd,bSkd,b->bTkd"),
+        rule: |kind, shapes| match kind {
+            Kind::WriteSlots { pools } => over_pools("~bTkd,bSkd,bS->~bTkd", *pools, shapes),
+            _ => Err("not a write_slots".to_owned()),
+        },
         dtype: |_, dtypes| floats_with_index(dtypes, 2),
         in_place: &[0],
-        host: Host::One(host::cache_write),
-        npu: npu::cache_write,
+        host: Host::One(host::blocks::write_slots),
+        npu: npu::blocks::write_slots,
         join: Join::CacheRows,
     }
     /// The selection `y[b,h] = x[b, index[b], h]` of one row per sequence.

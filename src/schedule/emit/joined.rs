@@ -4,10 +4,10 @@
 use smallvec::SmallVec;
 
 use super::Emitter;
-use crate::base::{DType, Id, Shape, defect};
+use crate::base::{DType, Id, Number, Shape, defect};
 use crate::call::{Call, View};
 use crate::program::npu::joined::{self, Activation};
-use crate::program::{Emit, Op, OpId, ValueId};
+use crate::program::{Emit, Kind, Known, Op, OpId, ValueId};
 use crate::schedule::join::{JoinedProduct, LaunchGroup, first_weight};
 use crate::schedule::plan::{Launched, Region};
 
@@ -234,7 +234,7 @@ impl Emitter<'_> {
                 ops.into_iter()
                     .zip([q, k])
                     .for_each(|(op, view)| self.views[op.result().index()] = Some(view));
-                self.known.clear();
+                self.known.retain(Known::is_of_input);
                 self.launch(one, [call]);
                 return Ok(());
             }
@@ -262,12 +262,16 @@ impl Emitter<'_> {
         let caches = ops.map(|op| self.view(op.operands[0]));
         let rows = ops.map(|op| self.view(op.operands[1]));
         let [into, rows] = joined::cache_pair(caches.each_ref(), rows.each_ref())?;
-        let start = self.view(ops[0].operands[2]);
-        let start = self.twice(one, start);
+        if self.local(ops[0].operands[0]).pools(&ops[0].kind) != 1 {
+            return Err("the places of several pools have different starts".to_owned());
+        }
+        let places = caches[0].shape[0] * caches[0].shape[1];
+        let slots = self.view(ops[0].operands[2]);
+        let slots = self.twice(one, slots, places);
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
-        self.known.clear();
+        self.known.retain(Known::is_of_input);
         self.write_calls(one, |emit| {
-            joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit);
+            joined::alone(&Kind::WriteSlots { pools: 1 }, vec![into.clone(), rows, slots], into, emit);
         });
         Ok(())
     }
@@ -281,6 +285,9 @@ impl Emitter<'_> {
         let [keys, values] =
             [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
         let [key_cache, value_cache] = ops.map(|op| self.view(op.operands[0]));
+        if self.local(ops[0].operands[0]).pools(&ops[0].kind) != 1 {
+            return Err("the places of several pools have different starts".to_owned());
+        }
         joined::turned_rows([keys, values, key_cache, value_cache, self.view(ops[0].operands[2])])
     }
 
@@ -288,7 +295,7 @@ impl Emitter<'_> {
         &mut self,
         rope: OpId,
         writes: [OpId; 2],
-        [keys, values, key_cache, value_cache, start]: [View; 5],
+        [keys, values, key_cache, value_cache, slots]: [View; 5],
     ) {
         let program = &self.placed.program;
         let [cos, sin] = [1, 2].map(|at| self.view(program.ops[rope].operands[at]));
@@ -298,10 +305,10 @@ impl Emitter<'_> {
             self.views[op.result().index()] = Some(self.view(op.operands[0]));
             self.share(rope, write);
         }
-        self.known.clear();
-        let views = [keys, values, cos, sin, start, key_cache, value_cache].map(Box::new);
-        let [keys, values, cos, sin, start, key_cache, value_cache] = views;
-        self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, start, key_cache, value_cache }]);
+        self.known.retain(Known::is_of_input);
+        let views = [keys, values, cos, sin, slots, key_cache, value_cache].map(Box::new);
+        let [keys, values, cos, sin, slots, key_cache, value_cache] = views;
+        self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, slots, key_cache, value_cache }]);
     }
 
     /// Angles of one half of a head in f32, one row per token. Computed once per plan.
@@ -316,15 +323,19 @@ impl Emitter<'_> {
         made
     }
 
-    /// A vector concatenated with itself, once per plan.
-    fn twice(&mut self, op: OpId, of: View) -> View {
+    /// Places of rows in one cache, then the same places in the cache behind it, once per plan. A
+    /// cache has `places` places.
+    fn twice(&mut self, op: OpId, of: View, places: usize) -> View {
         if let Some((_, made)) = self.twice.iter().find(|(known, _)| *known == of) {
             return made.clone();
         }
         let len = of.elems();
         let made = self.temporary(of.dtype, Shape::from([2, len]));
-        self.launch(op, [Call::Copy { from: of.repeat(0, 2), into: made.clone() }]);
-        let made = View { shape: [2 * len].into(), strides: Shape::from([2 * len]).strides(), ..made };
+        let row = |at: usize| View { shape: of.shape.clone(), strides: of.shape.strides(), ..made.narrow(0, at, 1) };
+        let shifted = Call::Adds { x: of.clone(), out: row(1), by: Number::Int(places as i64) };
+        self.launch(op, [Call::Copy { from: of.clone(), into: row(0) }, shifted]);
+        let sizes = Shape::from([2 * of.shape[0], of.shape[1]]);
+        let made = View { strides: sizes.strides(), shape: sizes, ..made };
         self.twice.push((of, made.clone()));
         made
     }

@@ -226,7 +226,7 @@ fn export_in(
 
 fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
     let config = ModelConfig::from_json(config)?;
-    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let run = RunShape::new(1, 1, 1);
     Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
 }
 

@@ -157,7 +157,6 @@ ACLNN_OPERATOR(aclnnOneHot, const aclTensor *self, int num_classes, const aclTen
 
 /* Copies, conversions and fills */
 ACLNN_OPERATOR(aclnnInplaceOne, const aclTensor *self_ref)
-ACLNN_OPERATOR(aclnnArange, const aclScalar *start, const aclScalar *end, const aclScalar *step, aclTensor *out)
 
 /* Comparisons and selection */
 ACLNN_OPERATOR(aclnnLtTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)

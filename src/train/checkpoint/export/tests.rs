@@ -22,7 +22,7 @@ fn root(path: &str) -> PathBuf {
 fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut Vec<u8>)) -> Checkpoint {
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
     let config = Model::open_config(model).unwrap();
-    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let run = RunShape::new(1, 1, 1);
     let program = decoder(&config, run, DType::F32, Head::AllLogits).unwrap();
     let source = weights::Checkpoint::open(model).unwrap();
     let (mut tensors, mut wholes) = (Vec::new(), BTreeMap::new());

@@ -1,0 +1,68 @@
+//! Host implementations of ops on caches in blocks.
+
+use std::ops::Range;
+
+use super::attention as over_whole_caches;
+use crate::base::{DType, HostTensor, Remainder};
+use crate::program::graph::Value;
+use crate::program::op::Kind;
+
+/// Returns the number of the first block of each sequence's pool.
+fn first_blocks(sequences: usize, blocks: usize, pools: usize) -> Vec<usize> {
+    let dealt = |pool: usize| -> Range<usize> { Remainder::Balanced.range(sequences, pools, pool) };
+    (0..pools).flat_map(|pool| dealt(pool).map(move |_| blocks / pools * pool)).collect()
+}
+
+/// Returns the rows `[b,t,k,d]` of each sequence's blocks, in the order of `table[b,w]`.
+pub(crate) fn rows_of_sequences(cache: &HostTensor, table: &HostTensor, pools: usize) -> HostTensor {
+    let [blocks, block, heads, size] = [0, 1, 2, 3].map(|dim| cache.shape[dim]);
+    let (sequences, width) = (table.shape[0], table.shape[1]);
+    let elems = block * heads * size;
+    let first = first_blocks(sequences, blocks, pools);
+    let mut rows = Vec::with_capacity(sequences * width * elems);
+    for (at, number) in table.ints().iter().enumerate() {
+        let block = first[at / width] + usize::try_from(*number).unwrap_or(usize::MAX);
+        rows.extend_from_slice(&cache.floats()[block * elems..(block + 1) * elems]);
+    }
+    HostTensor::float([sequences, width * block, heads, size], cache.dtype, rows)
+}
+
+pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor], _: &Value) -> HostTensor {
+    let Kind::BlockAttention { scale, cap, window, pools } = *kind else {
+        unreachable!("the row of another op")
+    };
+    let [q, keys, values, table, positions, _] = operands else {
+        unreachable!("block_attention takes q, keys, values, a table, positions and lengths")
+    };
+    let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, table, pools));
+    let (sequences, tokens, length) = (q.shape[0], q.shape[1], keys.shape[1]);
+    let hides = |position: i64, key: usize| {
+        let key = key as i64;
+        key > position || window.is_some_and(|window| position - key >= window as i64)
+    };
+    let cells = positions.ints().iter().flat_map(|position| (0..length).map(move |key| (*position, key)));
+    let hidden = cells.map(|(position, key)| i64::from(hides(position, key))).collect();
+    let mask = HostTensor::int([sequences, tokens, length], DType::Bool, hidden);
+    let kind = match cap {
+        Some(cap) => Kind::CappedAttention { scale, cap },
+        None => Kind::Attention { scale },
+    };
+    over_whole_caches(&kind, &[q, &keys, &values, &mask]).swap_remove(0)
+}
+
+pub(in crate::program) fn write_slots(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::WriteSlots { pools } = *kind else { unreachable!("the row of another op") };
+    let [cache, new, slots] = operands else {
+        unreachable!("write_slots takes a cache, rows and their places")
+    };
+    let block = cache.shape[1];
+    let width: usize = cache.shape[2..].iter().product();
+    let first = first_blocks(new.shape[0], cache.shape[0], pools);
+    let mut data = cache.floats().to_vec();
+    for (token, slot) in slots.ints().iter().enumerate() {
+        let slot = first[token / new.shape[1]] * block + usize::try_from(*slot).unwrap_or(usize::MAX);
+        let row = &new.floats()[token * width..(token + 1) * width];
+        data[slot * width..(slot + 1) * width].copy_from_slice(row);
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}

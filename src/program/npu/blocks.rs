@@ -1,0 +1,138 @@
+//! Caches in blocks, as aclnn calls.
+//!
+//! What the fused attention does not take (f32, soft caps, some head sizes) collects the rows of each
+//! sequence's blocks first, and then runs as attention over whole caches.
+
+use crate::base::{DType, Number, Remainder};
+use crate::call::{Call, View};
+use crate::program::op::Kind;
+
+use super::{Derived, Emit, Known, Local, fused_attention_takes, joined};
+
+/// One pool of a cache with the sequences that own its blocks.
+struct Pool {
+    sequences: std::ops::Range<usize>,
+    blocks: std::ops::Range<usize>,
+}
+
+impl Local {
+    /// Returns the number of pools of an op on a cache in blocks that this device has. The tensor is
+    /// the cache.
+    pub(crate) fn pools(&self, kind: &Kind) -> usize {
+        let (Kind::BlockAttention { pools, .. } | Kind::WriteSlots { pools }) = kind else { return 0 };
+        pools * self.view.shape[0] / self.whole[0].max(1)
+    }
+}
+
+impl Emit<'_> {
+    /// Returns the pools of this device. Operand `cache` has the blocks, operand `rows` the
+    /// sequences.
+    fn pools(&self, kind: &Kind, cache: usize, rows: usize) -> Vec<Pool> {
+        let blocks = self.view(cache).shape[0];
+        let here = self.operands[cache].pools(kind);
+        let sequences = self.view(rows).shape[0];
+        let pool = |at| Pool {
+            sequences: Remainder::Balanced.range(sequences, here, at),
+            blocks: Remainder::Balanced.range(blocks, here, at),
+        };
+        (0..here).map(pool).collect()
+    }
+
+    /// Returns the mask `[b,s,t]` of tokens at `positions[b,s]` over `length` rows: true hides a row.
+    /// Layers share it.
+    fn rows_hidden(&mut self, positions: &View, length: usize, window: Option<usize>) -> View {
+        let what = Derived::Hidden { length, window };
+        if let Some([mask, _]) = self.known(positions, what) {
+            return mask;
+        }
+        let &[b, s] = positions.shape.sizes() else { unreachable!("positions have two dims, by their rule") };
+        let rows = self.temporary(DType::I64, [length]);
+        let (from, to, by) = (Number::Int(0), Number::Int(length as i64), Number::Int(1));
+        let [behind, within] = [(); 2].map(|()| self.temporary(DType::I64, [b, s, length]));
+        let mask = self.temporary(DType::Bool, [b, s, length]);
+        let earliest = window.map_or(-(length as i64), |window| 1 - window as i64);
+        self.calls.extend([
+            Call::Arange { out: rows.clone(), from, to, by },
+            Call::Sub { a: rows.repeat(0, s).repeat(0, b), b: positions.repeat(2, length), out: behind.clone() },
+            Call::Clamp { x: behind.clone(), out: within.clone(), low: Number::Int(earliest), high: Number::Int(0) },
+            Call::Ne { a: behind, b: within, out: mask.clone() },
+        ]);
+        self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
+        mask
+    }
+
+    /// Returns the rows of each sequence's blocks, `[b,t,k,d]`.
+    fn collected(&mut self, cache: &View, table: &View) -> View {
+        let [blocks, block, heads, size] = [0, 1, 2, 3].map(|dim| cache.shape[dim]);
+        let (b, width) = (table.shape[0], table.shape[1]);
+        let x = self.shaped(cache.clone(), [blocks, block * heads * size]);
+        let index = self.shaped(table.clone(), [b * width]);
+        let out = self.temporary(cache.dtype, [b * width, block * heads * size]);
+        self.calls.push(Call::IndexSelect { x, index, out: out.clone(), dim: 0 });
+        self.shaped(out, [b, width * block, heads, size])
+    }
+}
+
+pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::BlockAttention { scale, cap, window, .. } = *kind else { return };
+    let pools = emit.pools(kind, 1, 0);
+    let views = [0, 1, 2, 3, 4, 5].map(|operand| emit.view(operand));
+    let result = emit.out();
+    for Pool { sequences, blocks } in pools {
+        if sequences.is_empty() {
+            continue;
+        }
+        let [q, keys, values, table, positions, lengths] = views.each_ref();
+        let of_sequences = |view: &View| view.narrow(0, sequences.start, sequences.len());
+        let [keys, values] = [keys, values].map(|view| view.narrow(0, blocks.start, blocks.len()));
+        let [q, table, positions, lengths] = [q, table, positions, lengths].map(of_sequences);
+        let out = of_sequences(&result);
+        let &[b, s, k, g, d] = q.shape.sizes() else { return };
+        let length = table.shape[1] * keys.shape[1];
+        if cap.is_none() && fused_attention_takes(q.dtype, d) {
+            // A single token reads all rows that its length counts.
+            let mask = (s > 1 || window.is_some()).then(|| {
+                let mask = emit.rows_hidden(&positions, length, window);
+                Box::new(emit.shaped(mask, [b, 1, s, length]))
+            });
+            let q = emit.shaped(q, [b, s, k * g, d]);
+            let rows = [keys.shape[0], keys.shape[1], k * d];
+            let (keys, values) = (emit.shaped(keys, rows), emit.shaped(values, rows));
+            let [q, table, lengths] = [q, table, lengths].map(|view| emit.dense(view));
+            emit.write_shaped(out, [b, s, k * g, d], |emit, out| {
+                let (heads, kv_heads, block) = (k * g, k, rows[1]);
+                let (table, lengths) = (Some(Box::new(table)), Some(Box::new(lengths)));
+                let [q, k, v, out] = [q, keys, values, out].map(Box::new);
+                emit.calls.push(Call::FusedAttention {
+                    q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block,
+                });
+            });
+            continue;
+        }
+        let mask = emit.rows_hidden(&positions, length, window);
+        let [keys, values] = [keys, values].map(|cache| emit.collected(&cache, &table));
+        let kind = match cap {
+            Some(cap) => Kind::CappedAttention { scale, cap },
+            None => Kind::Attention { scale },
+        };
+        joined::alone(&kind, vec![q, keys, values, mask], out, emit);
+    }
+}
+
+pub(in crate::program) fn write_slots(kind: &Kind, emit: &mut Emit<'_>) {
+    let pools = emit.pools(kind, 0, 1);
+    let [rows, slots, cache] = [emit.view(1), emit.view(2), emit.out()];
+    for Pool { sequences, blocks } in pools {
+        let [rows, slots] = [&rows, &slots].map(|view| view.narrow(0, sequences.start, sequences.len()));
+        if rows.elems() == 0 {
+            continue;
+        }
+        let cache = cache.narrow(0, blocks.start, blocks.len());
+        let width = cache.shape[2] * cache.shape[3];
+        let (places, tokens) = (cache.shape[0] * cache.shape[1], slots.elems());
+        let Some(into) = cache.reshape([places, width]) else { unreachable!("a cache is dense") };
+        let rows = emit.shaped(rows, [tokens, width]);
+        let index = emit.shaped(slots, [tokens]);
+        emit.calls.push(Call::IndexCopy { index, rows, into, dim: 0 });
+    }
+}

@@ -1,0 +1,44 @@
+//! Attention over blocks reads as many rows as the host says, in graphs too.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::generate::{Model, Request, RequestEvent, Session};
+use ascend_tp::program::models::CacheBlocks;
+
+/// Returns the logits of two sequences: the longer one goes on in a second block, the shorter one ends
+/// before. `context` is the cache capacity.
+fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
+    let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
+    let cann = Cann::new(Emulator::new(Config::with_cards(2)).unwrap().table()).unwrap();
+    let engine = EngineOptions { launching, ..EngineOptions::default() };
+    let builder = Session::builder(&cann, &model).cards(2).batch(2).precision(DType::BF16).engine(engine);
+    let mut session = builder.context(context).longest_prompt(CacheBlocks::ROWS).start().unwrap();
+    let request = |tokens: usize, new: usize| {
+        let ids: Vec<u32> = (0..tokens).map(|at| (at * 37 % 4000) as u32 + 3).collect();
+        Request { stop_ids: Some(Vec::new()), max_new_tokens: Some(new), logits: true, ..Request::new(ids) }
+    };
+    let mut found = Vec::new();
+    session
+        .generate(&[request(CacheBlocks::ROWS - 6, 12), request(11, 5)], &mut |event| {
+            if let RequestEvent::Token(token) = event {
+                found.push((token.request, token.logits.unwrap().to_vec()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(found.len(), 17);
+    found
+}
+
+#[test]
+fn more_blocks_change_no_bit_and_neither_does_a_graph() {
+    let all = logits(CacheBlocks::ROWS + 10, Launching::Eager);
+    for launching in [Launching::Eager, Launching::Captured] {
+        assert_eq!(logits(5 * CacheBlocks::ROWS, launching), all, "{launching:?}");
+    }
+}
