@@ -12,6 +12,7 @@ use crate::exec::{Error, Shards};
 use crate::program::models::COPY;
 use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
+use crate::train::random::mixed;
 use crate::weights::{Checkpoint, fill_from};
 
 /// Initial distribution of a weight.
@@ -113,14 +114,6 @@ fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
         }
         at as u64
     })
-}
-
-/// Returns one step of `SplitMix64` (Steele, Lea, Flood 2014).
-const fn mixed(state: u64) -> u64 {
-    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
 }
 
 /// Returns a uniform number in (0, 1] of 53 random bits. `stream` is 0 or 1.

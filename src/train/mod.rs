@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod optimizer;
 #[doc(hidden)]
 pub mod program;
+mod random;
 #[doc(hidden)]
 pub mod recipe;
 #[doc(hidden)]

@@ -15,6 +15,8 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use crate::built::{Built, cargo};
 use crate::say;
@@ -121,7 +123,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     }
     say("torchrun and srun: only their variables are set\n");
     say("command   launched as          signal           at    last end  exit codes          message");
-    let mut random = SplitMix(seed);
+    let mut random = StdRng::seed_from_u64(seed);
     let (mut kills, mut findings) = (0_u32, 0);
     for case in &cases {
         let outcome = case.run(&program, &mut random)?;
@@ -175,13 +177,13 @@ fn cases() -> Result<Vec<Case>> {
 
 impl Case {
     /// Retries if the command ended before the signal.
-    fn run(&self, program: &Path, random: &mut SplitMix) -> Result<KillOutcome> {
+    fn run(&self, program: &Path, random: &mut StdRng) -> Result<KillOutcome> {
         let what = || format!("{} as {}", self.command, self.form);
         for _ in 0..DRAWS {
-            let moment = self.window.mul_f64(random.share());
-            let rank = (!self.is_parent).then_some(random.below(RANKS));
+            let moment = self.window.mul_f64(random.random::<f64>());
+            let rank = (!self.is_parent).then_some(random.random_range(0..RANKS));
             let mut job =
-                CommandJob::start(program, &self.words, self.launch, random.next()).with_context(what)?;
+                CommandJob::start(program, &self.words, self.launch, random.random()).with_context(what)?;
             let at_work = Instant::now();
             std::thread::sleep(moment);
             job.look(at_work)?;
@@ -323,26 +325,6 @@ fn line(case: &Case, outcome: &KillOutcome) -> String {
     let (moment, slowest) = (format!("{} ms", moment.as_millis()), format!("{:.2} s", slowest.as_secs_f64()));
     let codes = codes.join(" ");
     format!("{:8}  {:12}  {hit:12}  {moment:>8}  {slowest:>8}  {codes:20}  {said}", case.command, case.form)
-}
-
-struct SplitMix(u64);
-
-impl SplitMix {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.share() * limit as f64) as usize
-    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ use ascend_tp::schedule::plan::Action;
 use ascend_tp::schedule::{Joining, Plan, Scheduling, StepOrder, Target, schedule};
 use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
 use ascend_tp::{Cann, Mesh, Pins};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use super::report::Group;
 
@@ -285,12 +287,8 @@ fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
     let seed =
         value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
-    let mut state = seed;
-    let mut unit = || {
-        // Linear congruence (Knuth's MMIX).
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1_u64 << 24) as f32
-    };
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut unit = || random.random::<f32>();
     match value.dtype {
         DType::Bool => {
             let row = value.shape.last().copied().unwrap_or(1);

@@ -363,6 +363,9 @@ pub(crate) use with_lane;
 
 #[cfg(test)]
 mod tests {
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
     use super::super::raw::tests::span_of;
     use super::*;
 
@@ -413,10 +416,9 @@ mod tests {
 
     #[test]
     fn bf16_rounds_like_the_half_crate() {
-        let mut seed = 0x1234_5678u32;
+        let mut random = SplitMix64::seed_from_u64(1);
         for _ in 0..100_000 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let value = f32::from_bits(seed);
+            let value = f32::from_bits(random.next_u64() as u32);
             let expected = bf16::from_f32(value);
             assert!(
                 bf16_bits(value) == expected.to_bits()

@@ -6,6 +6,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 use super::fault::{Calls, Checksum, Fault};
 use crate::base::failure::{Failure, code};
 use crate::hccl::matching::Matching;
@@ -215,11 +218,7 @@ fn matches(calls: &Calls, name: &str, card: Option<u32>) -> bool {
 
 /// Inverts one bit of a span, selected by `seed`, and returns the index of the bit.
 fn flip(span: &RawSpan, seed: u64) -> u64 {
-    // One step of splitmix64 distributes consecutive seeds.
-    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let bit = (mixed ^ (mixed >> 31)) % (span.len_bytes() as u64 * 8);
+    let bit = SplitMix64::seed_from_u64(seed).next_u64() % (span.len_bytes() as u64 * 8);
     let mut byte = [0_u8];
     let at = (bit / 8) as usize;
     span.read(at, &mut byte);
@@ -229,19 +228,14 @@ fn flip(span: &RawSpan, seed: u64) -> u64 {
 
 /// Returns the CRC-32 (IEEE 802.3) of a span.
 fn crc32(span: &RawSpan) -> u32 {
-    let mut crc = u32::MAX;
+    let mut crc = crc32fast::Hasher::new();
     let mut block = [0_u8; 4096];
     for start in (0..span.len_bytes()).step_by(block.len()) {
         let block = &mut block[..4096.min(span.len_bytes() - start)];
         span.read(start, block);
-        for byte in block {
-            crc ^= u32::from(*byte);
-            for _ in 0..8 {
-                crc = (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
-            }
-        }
+        crc.update(block);
     }
-    !crc
+    crc.finalize()
 }
 
 #[cfg(test)]

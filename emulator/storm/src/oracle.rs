@@ -32,13 +32,13 @@ pub(crate) fn noise(salt: u64, bytes: u64) -> Vec<u8> {
 
 /// Returns the salt of the initial content of an allocation.
 #[must_use]
-pub(crate) const fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
+pub(crate) fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
     scramble(seed ^ (rank as u64) << 8 ^ pool as u64)
 }
 
 /// Returns the salt of a rank's input of small numbers.
 #[must_use]
-pub(crate) const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
+pub(crate) fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
     scramble(seed ^ (step as u64) << 20 ^ (rank as u64) << 4 ^ input as u64)
 }
 

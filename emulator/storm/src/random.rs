@@ -1,28 +1,25 @@
-//! Random numbers of the storm (splitmix64). A seed identifies a program on every machine and in
-//! every version.
+//! Random numbers of the storm. A seed identifies a program on every machine and in every version.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
-/// Returns the number `key` of a fixed random sequence.
+/// Returns the first number of the sequence that starts at `key`.
 #[must_use]
-pub(crate) const fn scramble(key: u64) -> u64 {
-    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+pub(crate) fn scramble(key: u64) -> u64 {
+    SplitMix64::seed_from_u64(key).next_u64()
 }
 
 impl Random {
     #[must_use]
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     pub(crate) fn any(&mut self) -> u64 {
-        let drawn = scramble(self.0);
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        drawn
+        self.0.next_u64()
     }
 
     /// Returns a number below `end`, or 0.

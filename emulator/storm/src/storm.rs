@@ -43,7 +43,7 @@ pub struct Storm {
 }
 
 /// The first program uses the seed of the storm.
-const fn program_seed(seed: u64, index: u64) -> u64 {
+fn program_seed(seed: u64, index: u64) -> u64 {
     if index == 0 { seed } else { scramble(seed.wrapping_add(index)) >> 16 }
 }
 

@@ -8,6 +8,9 @@ use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType, Table,
 };
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 use crate::common::*;
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
@@ -27,11 +30,11 @@ fn size_of(dtype: HcclDataType) -> usize {
 
 /// Returns every magnitude, so that a sum depends on its order.
 fn numbers(dtype: HcclDataType, rank: u32, count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(rank) + 1);
+    let mut random = SplitMix64::seed_from_u64(rank.into());
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let scale = 2_f64.powi((state >> 60) as i32 - 8);
-        ((state >> 20) as u32 as f64 / f64::from(u32::MAX) - 0.5) * scale
+        let bits = random.next_u64();
+        let scale = 2_f64.powi((bits >> 60) as i32 - 8);
+        (bits as u32 as f64 / f64::from(u32::MAX) - 0.5) * scale
     };
     let mut bytes = Vec::with_capacity(count * size_of(dtype));
     for _ in 0..count {

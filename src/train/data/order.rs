@@ -11,6 +11,8 @@
 //! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), sections 3 and 4. The mixing
 //! function is the one of `SplitMix64`.
 
+use crate::train::random::mixed;
+
 /// Number of rounds. Small numbers have short halves and need many rounds.
 const ROUNDS: u64 = 8;
 
@@ -20,13 +22,13 @@ pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, position: u64) -> u64 
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
     let half = bits.div_ceil(2).max(1);
     let mask = (1_u64 << half) - 1;
-    let key = mix(mix(seed) ^ epoch);
+    let key = mixed(mixed(seed) ^ epoch);
     let mut number = position;
     loop {
         let (mut left, mut right) = (number >> half, number & mask);
         for round in 0..ROUNDS {
             // The constant makes the rounds different for all values of the halves.
-            let added = mix(key ^ mix(right ^ ((round + 1) << 56)));
+            let added = mixed(key ^ mixed(right ^ ((round + 1) << 56)));
             (left, right) = (right, left ^ (added & mask));
         }
         number = (left << half) | right;
@@ -34,14 +36,6 @@ pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, position: u64) -> u64 
             return number;
         }
     }
-}
-
-/// Mixes 64 bits by a bijection. A change of one bit changes about half of the result's bits.
-const fn mix(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]

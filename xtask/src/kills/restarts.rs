@@ -13,10 +13,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
 
 use super::job::{has_met, is_there, ranks_of, signal};
-use super::{LIMIT, LOOK, PATIENCE, SplitMix, build};
+use super::{LIMIT, LOOK, PATIENCE, build};
 use crate::say;
 
 const RANKS: usize = 8;
@@ -77,7 +79,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     training.whole(CHANGES[0].whole, "")?;
     let pace = training.pace()?;
     say(&format!("start: {} ms, step: {} ms", pace.start.as_millis(), pace.step.as_millis()));
-    let mut random = SplitMix(seed);
+    let mut random = StdRng::seed_from_u64(seed);
     let (mut findings, mut done, mut runs) = (Vec::new(), 0, 0);
     while done < kills && findings.is_empty() {
         let (killed, found) = training.kill(runs, kills - done, &pace, &mut random)?;
@@ -109,9 +111,9 @@ struct KillTime {
 }
 
 impl StepPace {
-    fn draw(&self, saved: usize, random: &mut SplitMix) -> KillTime {
+    fn draw(&self, saved: usize, random: &mut StdRng) -> KillTime {
         let start = self.start.div_duration_f64(self.step);
-        let at = random.share() * (start + (STEPS - saved) as f64);
+        let at = random.random::<f64>() * (start + (STEPS - saved) as f64);
         let more = (at - start).max(0.0) as usize / EVERY * EVERY;
         // Before the next checkpoint, time counts from the start.
         let after = if more == 0 { at } else { at - start - more as f64 };
@@ -248,7 +250,7 @@ impl Training {
         run: usize,
         most: usize,
         pace: &StepPace,
-        random: &mut SplitMix,
+        random: &mut StdRng,
     ) -> Result<(usize, Vec<String>)> {
         let mut findings = Vec::new();
         let name = format!("killed-{run}");
@@ -259,7 +261,7 @@ impl Training {
             let Some(ranks) = started(&mut child, &before)? else { break };
             let since_start = Instant::now();
             let moment = pace.draw(newest(&self.saved(&name)), random);
-            let rank = random.below(RANKS);
+            let rank = random.random_range(0..RANKS);
             if !self.comes_to(&mut child, &name, &moment)? {
                 break;
             }
@@ -324,7 +326,7 @@ impl Training {
         digests(&self.saved(name).join(format!("step-{STEPS:08}")))
     }
 
-    fn change_cards(&self, change: &CardsChange, random: &mut SplitMix) -> Result<Vec<String>> {
+    fn change_cards(&self, change: &CardsChange, random: &mut StdRng) -> Result<Vec<String>> {
         let CardsChange { name, whole, cards: parts, bounds: (loss_bound, norm_bound), .. } = *change;
         let mut findings = Vec::new();
         for (part, cards) in parts.iter().enumerate() {
@@ -341,7 +343,7 @@ impl Training {
             }
             // SIGTERM reaches the ranks. SIGKILL ends only the parent, and torchrun's ranks would
             // survive.
-            let is_asked = random.below(2) == 0 || matches!(self.launcher, JobLauncher::Torchrun);
+            let is_asked = random.random() || matches!(self.launcher, JobLauncher::Torchrun);
             let by = if is_asked { "TERM" } else { "KILL" };
             if !is_last {
                 signal(by, child.id());
@@ -501,7 +503,7 @@ mod tests {
     #[test]
     fn moments_are_within_what_is_left_of_a_run() {
         let pace = StepPace { start: Duration::from_millis(900), step: Duration::from_millis(100) };
-        let mut random = SplitMix(7);
+        let mut random = StdRng::seed_from_u64(7);
         for saved in [0, 10, STEPS - EVERY, STEPS] {
             let drawn: Vec<KillTime> = (0..1000).map(|_| pace.draw(saved, &mut random)).collect();
             let one_step_more = pace.step * (EVERY as u32);

@@ -308,15 +308,12 @@ impl GradientHead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::kernels::tests::values;
     use crate::attention::kernels::{Attention, Statistics, attention};
     use crate::dtype::AclType;
     use crate::raw::tests::span_of;
     use crate::tests::Threads;
     use crate::view::contiguous_strides;
-
-    fn values(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) % 1000) as f32 / 500.0 - 1.0).collect()
-    }
 
     fn view(data: &mut [f32], dims: &[usize]) -> StridedView {
         StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()

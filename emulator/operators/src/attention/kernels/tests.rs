@@ -10,7 +10,7 @@ use crate::raw::tests::span_of;
 use crate::tests::Threads;
 use crate::view::contiguous_strides;
 
-fn values(n: usize, seed: u32) -> Vec<f32> {
+pub(super) fn values(n: usize, seed: u32) -> Vec<f32> {
     (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) % 1000) as f32 / 500.0 - 1.0).collect()
 }
 

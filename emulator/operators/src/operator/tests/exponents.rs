@@ -1,20 +1,22 @@
 //! Exponent byte packing.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 use super::*;
 
 /// Returns values of many exponents and both signs, with infinity.
 fn spread(n: usize, seed: u64) -> Vec<f64> {
-    let value = |at: u64| {
-        let bits = (at + 1)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .wrapping_add(seed.wrapping_mul(0xD134_2543_DE82_EF95));
+    let mut random = SplitMix64::seed_from_u64(seed);
+    let value = |_| {
+        let bits = random.next_u64();
         match bits >> 60 {
             0 => f64::INFINITY,
             1 => -0.0,
             _ => ((bits as i32) as f64) * ((bits >> 32 & 31) as f64 - 16.0).exp2() / 65536.0,
         }
     };
-    (0..n as u64).map(value).collect()
+    (0..n).map(value).collect()
 }
 
 fn bytes(data: &Data, count: usize) -> Vec<u8> {
