@@ -17,9 +17,9 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
 
 use crate::common::cases::{cases, first_cases, seed};
+use crate::common::random::Random;
 use crate::common::trainers::{save, whole_parts};
 use crate::common::{Tensors, start_with};
-use crate::equivalence::random::Random;
 use crate::training::Golden;
 
 const TOP: Compression = Compression::TopK { share: 0.1 };
@@ -182,10 +182,8 @@ pub(crate) fn expected(
 }
 
 pub(crate) fn numbers(seed: u64) -> impl Iterator<Item = f32> {
-    let next = |state: &u64| {
-        Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
-    };
-    std::iter::successors(next(&seed), next).map(|state| (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
+    let mut random = Random::new(seed);
+    std::iter::repeat_with(move || random.unit())
 }
 
 fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
@@ -382,7 +380,7 @@ impl MeshMatrix {
 
 #[test]
 fn matrices_that_lie_anyhow_follow_the_loops() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let drawn: Vec<MeshMatrix> = (0..cases(60)).map(|_| MeshMatrix::drawn(&mut random)).collect();
     let with_parts = |count| drawn.iter().filter(|lying| lying.named(Does::Parts).len() == count).count();
     assert!((0..3).all(|count| with_parts(count) > 5), "each number of axes on which a matrix is a part");

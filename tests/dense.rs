@@ -3,33 +3,19 @@
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::{AttentionPart, GroupedAttention, ModelConfig, NormWeight, Rotary, RotaryPairing};
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Reference, Verification, verify, verify_on};
-use ascend_tp::generate::{Model, Request, Session};
+use ascend_tp::generate::verify::{Verification, verify, verify_on};
+use ascend_tp::generate::{Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp_emulator::{Config, Emulator};
+
+use crate::common::{cann, with_reference};
 
 const FAMILIES: [&str; 6] = ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"];
-
-fn cards() -> Arc<Cann> {
-    let emulator = Emulator::new(Config::default()).unwrap();
-    Cann::new(emulator.table()).unwrap()
-}
-
-fn open(name: &str) -> (Model, Reference) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let model = Model::open(&dir).unwrap_or_else(|problems| panic!("{name}: {problems}"));
-    let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
-    (model, reference)
-}
 
 fn passes(place: &str, found: &Verification) {
     assert!(found.passed(), "{place}: {found:#?}");
@@ -43,9 +29,9 @@ fn passes(place: &str, found: &Verification) {
 
 #[test]
 fn logits_and_tokens_are_those_of_transformers() {
-    let cann = cards();
+    let cann = cann(8);
     for name in FAMILIES {
-        let (model, reference) = open(name);
+        let (model, reference) = with_reference(name);
         for cards in [1, 2, 3, 5, 8] {
             for residual in [Residual::Replicate, Residual::Seq] {
                 if cards == 1 && residual == Residual::Seq {
@@ -76,9 +62,9 @@ fn logits_and_tokens_are_those_of_transformers() {
 
 #[test]
 fn other_precisions_are_within_their_bounds() {
-    let cann = cards();
+    let cann = cann(8);
     for name in FAMILIES {
-        let (model, reference) = open(name);
+        let (model, reference) = with_reference(name);
         let quantised = [DType::BF16, DType::F16].map(Precision::w8a8);
         for precision in [DType::F16, DType::BF16].map(Precision::from).into_iter().chain(quantised) {
             for cards in [1, 3, 4] {
@@ -159,10 +145,10 @@ fn sabotages() -> Vec<Sabotage> {
 
 #[test]
 fn no_trap_passes() {
-    let cann = cards();
+    let cann = cann(8);
     let mut passed = Vec::new();
     for (name, fault, sabotage) in sabotages() {
-        let (mut model, reference) = open(name);
+        let (mut model, reference) = with_reference(name);
         sabotage(&mut model.config);
         let found = verify(&cann, &model, 2, DType::F32, Residual::Replicate, &reference).unwrap();
         assert_eq!(found.first_difference, None, "{name}, {fault}: cards differ");
@@ -176,9 +162,9 @@ fn no_trap_passes() {
 /// Prompts that are longer than the windows, and shorter ones in the same batch.
 #[test]
 fn prompts_of_different_lengths_give_the_tokens_of_each_alone() {
-    let cann = cards();
+    let cann = cann(8);
     for name in FAMILIES {
-        let (model, _) = open(name);
+        let (model, _) = with_reference(name);
         let prompt = |tokens: u32| -> Vec<u32> {
             (0..tokens).map(|at| (at * 37 + tokens) % (model.config.vocab_size as u32 - 3) + 3).collect()
         };

@@ -21,12 +21,8 @@ use std::sync::Arc;
 
 use ascend_tp::base::{DType, Shape};
 use ascend_tp::device::{Buffer, Cann, Device, Prepared, Result, Stream, Tensor};
-use ascend_tp_emulator::{Config, Emulator};
 
-fn cann(cards: usize) -> Arc<Cann> {
-    let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
-    Cann::new(emulator.table()).unwrap()
-}
+use crate::common::cann;
 
 struct Card {
     device: Arc<Device>,

@@ -1,6 +1,5 @@
 //! Error handling of the engine: messages with place and reason, and clean ends.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -8,11 +7,11 @@ use ascend_tp::base::DType;
 use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
-use ascend_tp::emulator::{CannVersion, Config, Emulator};
+use ascend_tp::emulator::{CannVersion, Config};
 use ascend_tp::exec::{
     Clock, Engine, EngineOptions, Error, Launching, Marks, NamedTensors, Part, ProgramId, Timed,
 };
-use ascend_tp::generate::{self, Model, Session};
+use ascend_tp::generate::{self, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Region};
@@ -21,14 +20,10 @@ use ascend_tp::world::{MeetingPlace, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_sys::Table;
 
-fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
-    let emulator = Emulator::new(config).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
-    (emulator, cann)
-}
+use crate::common::{machine, shipped};
 
 /// A table lookup, then a product that is summed over the ranks.
-fn plans(cards: usize) -> Vec<Plan> {
+pub(crate) fn plans(cards: usize) -> Vec<Plan> {
     plans_of(cards, 3)
 }
 
@@ -50,12 +45,12 @@ fn elems(part: &Part<'_>) -> usize {
     part.tensor().ranges.iter().map(std::ops::Range::len).product()
 }
 
-fn ones(engine: &mut Engine) {
+pub(crate) fn ones(engine: &mut Engine) -> Result<(), Error> {
     let one = |part: &Part<'_>| {
         let elems = elems(part);
         part.write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
     };
-    engine.load(|shards| shards.parts().try_for_each(one)).unwrap();
+    engine.load(|shards| shards.parts().try_for_each(one))
 }
 
 fn ids(ids: [i64; 3]) -> NamedTensors {
@@ -64,9 +59,9 @@ fn ids(ids: [i64; 3]) -> NamedTensors {
 
 #[test]
 fn runs_repeat_and_give_the_same() {
-    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let (_emulator, cann) = machine(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     for _ in 0..3 {
         let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
         assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
@@ -75,9 +70,9 @@ fn runs_repeat_and_give_the_same() {
 
 #[test]
 fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     let wrong = NamedTensors::new().with("ids", vec![0_i64; 2]).with("idz", vec![0_i64; 3]);
     let Err(Error::Refused(problems)) = engine.run(ProgramId(0), &wrong) else { panic!("refused") };
     assert_eq!(
@@ -96,9 +91,9 @@ fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
 
 #[test]
 fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
-    let (emulator, cann) = emulator(Config::with_cards(4));
+    let (emulator, cann) = machine(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
     // All ranks look the same row up, so any rank may report the error first.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
@@ -122,9 +117,9 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let plans =
         schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
-    let (_emulator, cann) = emulator(Config::with_cards(3));
+    let (_emulator, cann) = machine(Config::with_cards(3));
     let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     let message = engine.run(ProgramId(0), &self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
 }
@@ -132,7 +127,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
 /// Observers wait for the last rank, which never comes if its process is gone.
 #[test]
 fn another_process_that_fails_ends_an_observed_run() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let [ready, done] = [(); 2].map(|()| Barrier::new(2));
     let start = |rank: usize| {
         let mut world = World::alone();
@@ -141,7 +136,7 @@ fn another_process_that_fails_ends_an_observed_run() {
         let group = Arc::new(ProcessGroup::join(&world).unwrap());
         let options = EngineOptions { group: Arc::clone(&group), ..EngineOptions::default() };
         let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
-        ones(&mut engine);
+        ones(&mut engine).unwrap();
         (group, engine)
     };
     std::thread::scope(|scope| {
@@ -162,9 +157,9 @@ fn another_process_that_fails_ends_an_observed_run() {
 
 #[test]
 fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans_of(2, 300)], &captured(Marks::None)).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     let added = engine.add_program(plans(2)).unwrap();
     assert_eq!((added, engine.plans(added).len()), (ProgramId(1), 2));
     for _ in 0..3 {
@@ -195,7 +190,7 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
 
 #[test]
 fn one_call_fills_shards_from_named_tensors() {
-    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let (_emulator, cann) = machine(Config::with_cards(4));
     let weights = |rows: usize| {
         NamedTensors::new().with("layers.0.w", vec![1.0; 16]).with("table", vec![1.0; 4 * rows])
     };
@@ -213,7 +208,7 @@ fn one_call_fills_shards_from_named_tensors() {
 
 #[test]
 fn a_weight_that_cannot_be_read_ends_all() {
-    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let (_emulator, cann) = machine(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     let failure = engine.load(|shards| {
         let [table, _] = shards.weights() else { panic!("two weights") };
@@ -226,7 +221,7 @@ fn a_weight_that_cannot_be_read_ends_all() {
 
 #[test]
 fn weights_of_another_engine_are_not_written_again() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let first = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     let options = EngineOptions { weights: Some(first.weights()), ..EngineOptions::default() };
     let mut second = Engine::start(&cann, vec![plans(2)], &options).unwrap();
@@ -240,7 +235,7 @@ fn weights_of_another_engine_are_not_written_again() {
 
 #[test]
 fn bytes_beyond_a_part_are_refused_by_rank_and_weight() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     let message = engine.load(|shards| shards.weights()[1][1].write(8, &[0; 32])).unwrap_err().to_string();
     assert_eq!(message, "rank 1 (card 1), loading layers.0.w: bytes 8..40 of a part of 32");
@@ -248,7 +243,7 @@ fn bytes_beyond_a_part_are_refused_by_rank_and_weight() {
 
 #[test]
 fn a_rank_whose_thread_panics_ends_all_and_is_named() {
-    let (emulator, cann) = emulator(Config::with_cards(3));
+    let (emulator, cann) = machine(Config::with_cards(3));
     let clock = Clock(Arc::new(|| {
         assert_ne!(std::thread::current().name(), Some("rank 1"), "no more time");
         0
@@ -265,10 +260,10 @@ fn a_rank_whose_thread_panics_ends_all_and_is_named() {
 
 #[test]
 fn an_engine_that_is_told_to_stop_runs_no_more() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let options = EngineOptions::default();
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
     options.stop.store(true, Ordering::Relaxed);
     assert!(matches!(engine.run(ProgramId(0), &ids([0, 7, 3])), Err(Error::Interrupted)));
@@ -276,10 +271,10 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
 
 #[test]
 fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let options = EngineOptions { marks: Marks::EachOp, ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
-    ones(&mut engine);
+    ones(&mut engine).unwrap();
     let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.contains("at \"embed of "), "{message}");
 }
@@ -291,7 +286,7 @@ fn captured(marks: Marks) -> EngineOptions {
 /// The first run is eager, the second captures, and later runs replay. Timed runs are eager.
 #[test]
 fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
-    let (emulator, cann) = emulator(Config::with_cards(4));
+    let (emulator, cann) = machine(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
     let rows = |part: &Part<'_>| {
         let elems = elems(part);
@@ -316,9 +311,9 @@ fn an_operator_that_fails_in_a_replay_is_named() {
     for (marks, place) in
         [(Marks::None, "replay of the program \"lookup\", embed of "), (Marks::EachOp, "at \"embed of ")]
     {
-        let (_emulator, cann) = emulator(Config::with_cards(4));
+        let (_emulator, cann) = machine(Config::with_cards(4));
         let mut engine = Engine::start(&cann, vec![plans(4)], &captured(marks)).unwrap();
-        ones(&mut engine);
+        ones(&mut engine).unwrap();
         for _ in 0..3 {
             engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
         }
@@ -330,7 +325,7 @@ fn an_operator_that_fails_in_a_replay_is_named() {
 
 #[test]
 fn more_ranks_than_cards_are_refused_before_anything_is_opened() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let (_emulator, cann) = machine(Config::with_cards(2));
     let message = Engine::start(&cann, vec![plans(3)], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.contains("expected 1 to 2, found 3"), "{message}");
 }
@@ -338,9 +333,8 @@ fn more_ranks_than_cards_are_refused_before_anything_is_opened() {
 #[test]
 fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let config = Config { hbm_bytes: 4 << 20, ..Config::with_cards(2) };
-    let (_emulator, cann) = emulator(config);
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
-    let model = Model::open(&dir).unwrap();
+    let (_emulator, cann) = machine(config);
+    let model = shipped();
     let deployment = Deployment {
         precision: DType::BF16.into(),
         longest_prompt: 4,
@@ -367,7 +361,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
 
 #[test]
 fn the_card_that_is_too_small_is_named_and_not_the_rank() {
-    let (_emulator, cann) = emulator(Config { hbm_bytes: 4 << 20, ..Config::with_cards(3) });
+    let (_emulator, cann) = machine(Config { hbm_bytes: 4 << 20, ..Config::with_cards(3) });
     let options = EngineOptions { cards: vec![2, 0], ..EngineOptions::default() };
     let message = Engine::start(&cann, vec![plans(2)], &options).unwrap_err().to_string();
     assert!(message.contains("rank 0 (card 2)") && message.contains("rank 1 (card 0)"), "{message}");
@@ -377,7 +371,7 @@ fn the_card_that_is_too_small_is_named_and_not_the_rank() {
 /// must not wait at the first exchange.
 #[test]
 fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
-    let (_emulator, cann) = emulator(Config::with_cards(3));
+    let (_emulator, cann) = machine(Config::with_cards(3));
     let plans = plans(3);
     let counted: u64 = Region::ALL.into_iter().map(|region| plans[1].region_bytes(region).0).sum();
     let card = Device::open(&cann, 1).unwrap();
@@ -394,7 +388,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
 
 #[test]
 fn memory_of_a_card_is_given_back_when_the_engine_goes() {
-    let (emulator, cann) = emulator(Config::with_cards(4));
+    let (emulator, cann) = machine(Config::with_cards(4));
     let engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     let device = Device::open(&cann, 0).unwrap();
     let memory = device.memory().unwrap();
@@ -405,7 +399,7 @@ fn memory_of_a_card_is_given_back_when_the_engine_goes() {
 
 #[test]
 fn a_program_needs_the_operators_of_its_plans_and_no_other() {
-    let (emulator, _cann) = emulator(Config::with_cards(2));
+    let (emulator, _cann) = machine(Config::with_cards(2));
     let mut needed = 0;
     for name in Table::OPERATORS {
         let mut table = Table::clone(&emulator.table());
@@ -438,12 +432,12 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
     {
         let mut config = Config::with_cards(2);
         config.cann = cann;
-        let (_emulator, cann) = emulator(config);
+        let (_emulator, cann) = machine(config);
         let options = EngineOptions { launching: Launching::Captured, ..EngineOptions::default() };
         match Engine::start(&cann, vec![plans(cards)], &options) {
             Ok(mut engine) => {
                 assert!(!is_refused);
-                ones(&mut engine);
+                ones(&mut engine).unwrap();
                 for _ in 0..3 {
                     engine.run(ProgramId(0), &ids([1, 0, 2])).unwrap();
                 }

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
-use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::Target;
@@ -16,6 +14,7 @@ use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile};
 
+use crate::common::cann;
 use crate::common::trainers::{save, whole_parts};
 use crate::training::{Golden, follows};
 
@@ -83,8 +82,7 @@ fn start_with(
     compiled: Compiled,
     kernels: KernelSource,
 ) -> Trainer {
-    let emulator = Emulator::new(Config::with_cards(layout.cards())).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let cann = cann(layout.cards());
     let options = EngineOptions { kernels, ..EngineOptions::default() };
     let builder = Trainer::of_seed(&cann, config, 5).recipe(recipe.clone()).layout(layout);
     builder.compiled(compiled).engine(options).start().unwrap()

@@ -1,24 +1,15 @@
 //! Exact sum order in serving: the same bits of every logit for any number of cards and any batch.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::{Model, Request, RequestEvent, Session};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
 
-fn model(path: &str) -> Model {
-    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
-
-fn shipped() -> Model {
-    model("models/kjv-qwen2")
-}
+use crate::common::{cann, fixture, open, shipped};
 
 fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Precision>) -> Deployment {
     let precision = precision.into();
@@ -30,8 +21,7 @@ fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Pr
 
 /// Returns the logit bits of each token after four prompts of different lengths.
 fn logits(model: &Model, deployment: Deployment) -> Vec<Vec<u32>> {
-    let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let cann = cann(deployment.cards);
     let mut session = Session::builder(&cann, model).deployment(deployment).start().unwrap();
     let requests: Vec<Request> = [5, 40, 1, 17]
         .map(|tokens: u32| {
@@ -80,7 +70,7 @@ fn logits_have_the_same_bits_on_any_number_of_cards_and_in_any_batch() {
 
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
-    let uneven = model("tests/fixtures/qwen2-tied-uneven");
+    let uneven = open(&fixture("qwen2-tied-uneven"));
     let of = |cards, batch| deployment(&uneven, cards, batch, DType::F32);
     let expected = logits(&uneven, of(1, 1));
     for other in [of(2, 1), of(2, 4)] {
@@ -102,7 +92,7 @@ fn without_one_order_cards_have_other_bits() {
 fn what_has_no_one_order_is_said_before_anything_runs() {
     let said =
         |model: &Model, deployment: Deployment| deployment.compile(&model.config).unwrap_err().to_string();
-    let (shipped, uneven) = (shipped(), model("tests/fixtures/qwen2-tied-uneven"));
+    let (shipped, uneven) = (shipped(), open(&fixture("qwen2-tied-uneven")));
     let f32 = DType::F32;
     for (model, deployment, parts) in [
         (&shipped, deployment(&shipped, 3, 1, f32), ["tp does not divide the 16 blocks", "found tp=3"]),

@@ -4,36 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ascend_tp::base::DType;
-use ascend_tp::emulator::{Calls, Config, Emulator, Fault};
-use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, Part, ProgramId};
-use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::{Plan, Scheduling, schedule};
-use ascend_tp::{Cann, Mesh, Pins, parallelize};
+use ascend_tp::Cann;
+use ascend_tp::emulator::{Calls, Config, Fault};
+use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, ProgramId};
+
+use crate::common::machine;
+use crate::engine::{ones, plans};
 
 const CARDS: usize = 2;
 
-fn plans() -> Vec<Plan> {
-    let mut build = Builder::new("lookup");
-    let ids = build.input("ids", [3], DType::I64);
-    let table = build.param("table", [8, 4], DType::F32);
-    let x = build.op(Kind::Embed, &[ids, table]);
-    let w = build.param("layers.0.w", [4, 4], DType::F32);
-    let y = build.matmul("sh,oh->so", x, w);
-    build.output("y", y);
-    let program = build.finish().unwrap();
-    let pins = Pins::default().replicate("table").split_axis("layers.0.w", 1);
-    let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
-    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
-}
-
 fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
-    let mut engine = Engine::start(cann, vec![plans()], &EngineOptions::default())?;
-    let ones = |part: &Part<'_>| {
-        let elems: usize = part.tensor().ranges.iter().map(std::ops::Range::len).product();
-        part.write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
-    };
-    engine.load(|shards| shards.parts().try_for_each(ones))?;
+    let mut engine = Engine::start(cann, vec![plans(CARDS)], &EngineOptions::default())?;
+    ones(&mut engine)?;
     let step = |engine: &mut Engine, ids: [i64; 3]| -> Result<Vec<f32>, Error> {
         let outputs = engine.run(ProgramId(0), &NamedTensors::new().with("ids", ids.to_vec()))?;
         Ok(outputs.only()?.floats().to_vec())
@@ -44,8 +26,7 @@ fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
 /// Injects the fault at every call until a run ends before it.
 fn at_every_call(fault: impl Fn(u64) -> Fault) {
     let config = Config { connect_timeout: Duration::from_secs(2), threads: 2, ..Config::with_cards(CARDS) };
-    let emulator = Emulator::new(config).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let (emulator, cann) = machine(config);
     let right = run(&cann).unwrap();
     assert_eq!(right, vec![vec![4.0; 12]; 2]);
     let mut errors = 0;
@@ -73,8 +54,7 @@ fn an_error_at_any_call_of_a_card_ends_the_engine_or_changes_nothing() {
 
 #[test]
 fn memory_may_run_out_at_any_allocation() {
-    let emulator = Emulator::new(Config { threads: 2, ..Config::with_cards(CARDS) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let (emulator, cann) = machine(Config { threads: 2, ..Config::with_cards(CARDS) });
     for at in 1.. {
         let injected = emulator.inject(Fault::OutOfMemory { at, card: None }).unwrap();
         let outcome = run(&cann);

@@ -6,7 +6,6 @@
 //! cargo test golden` rewrites the files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
@@ -15,6 +14,8 @@ use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::program::{Program, text};
 use ascend_tp::schedule::{self, Plan, Scheduling, schedule};
 use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
+
+use crate::common::{fixture, path};
 
 struct Case {
     name: &'static str,
@@ -37,7 +38,7 @@ struct Stages {
 
 impl Case {
     fn stages(&self) -> Stages {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2-gqa/config.json");
+        let path = fixture("qwen2-gqa").join("config.json");
         let mut config = ModelConfig::from_json(&fs::read_to_string(path).unwrap()).unwrap();
         config.layers = 1;
         let run = RunShape::new(1, 5, 8);
@@ -62,10 +63,6 @@ impl Stages {
     }
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
-}
-
 fn first_difference(expected: &str, found: &str) -> String {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (expected, found) = (lines(expected), lines(found));
@@ -84,7 +81,7 @@ fn the_text_of_every_pass_is_as_recorded() {
     for case in &CASES {
         for (stage, found) in case.stages().texts() {
             let file = format!("{}.{stage}.txt", case.name);
-            let path = folder().join(&file);
+            let path = path("tests/golden").join(&file);
             if update {
                 fs::write(&path, &found).unwrap();
             }
@@ -96,7 +93,9 @@ fn the_text_of_every_pass_is_as_recorded() {
             files.push(file);
         }
     }
-    let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let kept = fs::read_dir(path("tests/golden"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     problems.extend(
         kept.filter(|file| !files.contains(file)).map(|file| format!("{file}: no pass writes it any more")),
     );

@@ -3,7 +3,6 @@
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
@@ -16,32 +15,24 @@ use ascend_tp::schedule::{Scheduling, schedule};
 use ascend_tp::weights::Checkpoint;
 use ascend_tp::{Mesh, Pins, parallelize};
 
-use crate::common::{Run, Tensors, cann, run, start};
+use crate::common::random::Random;
+use crate::common::{Run, Tensors, cann, fixture, run, start};
 
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn tensor(&mut self, shape: &[usize]) -> HostTensor {
-        let elems = shape.iter().product();
-        HostTensor::float(shape, DType::F32, (0..elems).map(|_| self.next()).collect())
-    }
+fn tensor(numbers: &mut Random, shape: &[usize]) -> HostTensor {
+    let elems = shape.iter().product();
+    HostTensor::float(shape, DType::F32, (0..elems).map(|_| numbers.unit()).collect())
 }
 
 struct Sample {
     build: Builder,
     tensors: BTreeMap<ValueId, HostTensor>,
-    numbers: Numbers,
+    numbers: Random,
     wanted: Vec<Operand>,
 }
 
 impl Sample {
     fn float(&mut self, shape: &[usize]) -> Operand {
-        let tensor = self.numbers.tensor(shape);
+        let tensor = tensor(&mut self.numbers, shape);
         let operand = self.given(shape, DType::F32, tensor);
         self.wanted.push(operand);
         operand
@@ -64,7 +55,7 @@ impl Sample {
     /// sum.
     fn check(mut self, name: &str, y: Operand) {
         let value = self.build.program().values[y.id()].clone();
-        let factors = self.numbers.tensor(&value.shape);
+        let factors = tensor(&mut self.numbers, &value.shape);
         let dy = self.given(&value.shape.clone(), DType::F32, factors.clone());
         let forward = self.build.program().clone();
         let found = gradients(&mut self.build, &[(y, dy)], &self.wanted);
@@ -91,7 +82,7 @@ impl Sample {
                 values[gradient.unwrap_or_else(|| panic!("{name}: no gradient")).id().index()].floats();
             for _ in 0..6 {
                 let shape = &program.values[operand.id()].shape;
-                let direction = self.numbers.tensor(shape);
+                let direction = tensor(&mut self.numbers, shape);
                 let expected: f64 =
                     gradient.iter().zip(direction.floats()).map(|(g, u)| f64::from(*g) * f64::from(*u)).sum();
                 let directions = BTreeMap::from([(operand.id(), direction)]);
@@ -114,7 +105,7 @@ type Operands = fn(&mut Sample) -> Vec<Operand>;
 /// Returns numbers for the angles of `[2, 3, dims]`. A dim and its rotation partner have the same
 /// angle.
 fn angles(sample: &mut Sample, dims: usize) -> Operand {
-    let halves = sample.numbers.tensor(&[2, 3, dims / 2]);
+    let halves = tensor(&mut sample.numbers, &[2, 3, dims / 2]);
     let data = halves.floats().chunks(dims / 2).flat_map(|row| [row, row].concat()).collect();
     sample.given(&[2, 3, dims], DType::F32, HostTensor::float([2, 3, dims], DType::F32, data))
 }
@@ -192,7 +183,7 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("permute", Kind::Permute { dims: vec![2, 0, 1] }, one),
         ("expand", Kind::Expand { dims: vec![1, 2] }, |sample| {
             let x = sample.float(&[2]);
-            let like = sample.numbers.tensor(&[2, 3, 4]);
+            let like = tensor(&mut sample.numbers, &[2, 3, 4]);
             vec![x, sample.given(&[2, 3, 4], DType::F32, like)]
         }),
         ("total", Kind::Total, |sample| vec![sample.float(&[]), sample.float(&[])]),
@@ -201,7 +192,7 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
 
 fn sample(seed: u64) -> Sample {
     let build = Builder::new("sample");
-    Sample { build, tensors: BTreeMap::new(), numbers: Numbers(seed), wanted: Vec::new() }
+    Sample { build, tensors: BTreeMap::new(), numbers: Random::new(seed), wanted: Vec::new() }
 }
 
 #[test]
@@ -262,7 +253,7 @@ struct Fixture {
 
 impl Fixture {
     fn read(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let folder = fixture(name);
         let config =
             ModelConfig::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
         let reference = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
@@ -368,10 +359,10 @@ fn distance(found: &HostTensor, expected: &ExpectedGradient) -> f32 {
         / expected.largest
 }
 
-fn fixture(name: &str) {
+fn follows(name: &str) {
     const BOUND: f32 = 1e-5;
     let meshes = [(1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4), (2, 8)];
-    fixture_on(name, BOUND, &meshes);
+    follows_on(name, BOUND, &meshes);
 }
 
 /// Bound of families whose gradients pass more ops.
@@ -380,7 +371,7 @@ const WIDER_BOUND: f32 = 2e-5;
 /// Meshes of families that differ from the first ones in a few ops.
 const FEW_MESHES: [(usize, usize); 4] = [(1, 1), (1, 3), (1, 4), (2, 2)];
 
-fn fixture_on(name: &str, bound: f32, meshes: &[(usize, usize)]) {
+fn follows_on(name: &str, bound: f32, meshes: &[(usize, usize)]) {
     let fixture = Fixture::read(name);
     let values = interpret(&fixture.program, |_, value| match value.role {
         Role::Param => fixture.params[&value.name].clone(),
@@ -419,35 +410,35 @@ fn fixture_on(name: &str, bound: f32, meshes: &[(usize, usize)]) {
 
 #[test]
 fn llama3_with_scaled_rotary_positions() {
-    fixture("llama3-ropescaling");
+    follows("llama3-ropescaling");
 }
 
 #[test]
 fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
-    fixture("qwen-v1-mha");
+    follows("qwen-v1-mha");
 }
 
 #[test]
 fn qwen2_with_grouped_heads() {
-    fixture("qwen2-gqa");
+    follows("qwen2-gqa");
 }
 
 #[test]
 fn qwen2_tied_with_sizes_that_do_not_divide() {
-    fixture("qwen2-tied-uneven");
+    follows("qwen2-tied-uneven");
 }
 
 #[test]
 fn qwen3_with_normed_queries_and_keys() {
-    fixture("qwen3-qknorm");
+    follows("qwen3-qknorm");
 }
 
 #[test]
 fn mistral_with_a_window() {
-    fixture_on("mistral-sliding", WIDER_BOUND, &FEW_MESHES);
+    follows_on("mistral-sliding", WIDER_BOUND, &FEW_MESHES);
 }
 
 #[test]
 fn gemma3_with_two_rotary_bases_and_four_norms() {
-    fixture_on("gemma3", WIDER_BOUND, &FEW_MESHES);
+    follows_on("gemma3", WIDER_BOUND, &FEW_MESHES);
 }

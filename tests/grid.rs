@@ -3,9 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::{EngineOptions, Launching};
@@ -18,9 +16,10 @@ use ascend_tp::schedule::launch::exchange;
 use ascend_tp::schedule::plan::Action;
 use ascend_tp::train::recipe::TrainingPrecision as TrainedIn;
 use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile};
-use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
+use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
 
 use crate::common::trainers::{cards, runs_in_any_order, saved, start, whole_parts};
+use crate::common::{cann, fixture, open, with_reference};
 use crate::context::{model, packed, recipe};
 use crate::serving_stages::generate;
 use crate::training::{Golden, follows};
@@ -29,10 +28,6 @@ const ONE: Layout = Layout::ONE;
 
 const fn grid(columns: usize, rows: usize, depth: usize) -> Layout {
     Layout { tensor: columns * rows, grid: Grid { rows, depth }, micro_batch: 4, ..ONE }
-}
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 #[test]
@@ -59,10 +54,8 @@ fn grids_give_the_curve_of_adamw_with_grouped_heads() {
 }
 
 fn serves(name: &str) {
-    let cann = Cann::new(Emulator::new(Config::default()).unwrap().table()).unwrap();
-    let dir = fixture(name);
-    let model = Model::open(&dir).unwrap();
-    let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+    let cann = cann(8);
+    let (model, reference) = with_reference(name);
     for (columns, rows) in [(2, 2), (2, 4), (4, 2), (3, 2), (2, 3), (1, 3)] {
         for residual in [Residual::Replicate, Residual::Seq] {
             let place = format!("{name} on {columns} columns and {rows} rows, {residual:?}");
@@ -101,7 +94,7 @@ fn normed_heads_and_the_original_qwen_are_served() {
 
 #[test]
 fn sixteen_and_eight_bits_are_served() {
-    let cann = Cann::new(Emulator::new(Config::default()).unwrap().table()).unwrap();
+    let cann = cann(8);
     for name in ["qwen2-gqa", "llama3-ropescaling"] {
         let model = Model::open(&fixture(name)).unwrap();
         let path = fixture(name).join("expected.safetensors");
@@ -120,7 +113,7 @@ fn sixteen_and_eight_bits_are_served() {
 /// card in any order, without reports.
 #[test]
 fn prompts_are_dealt_over_a_depth_in_any_order() {
-    let model = Model::open(&fixture("qwen2-gqa")).unwrap();
+    let model = open(&fixture("qwen2-gqa"));
     let alone = Deployment {
         precision: DType::F32.into(),
         batch: 2,

@@ -1,20 +1,18 @@
 //! Attention over blocks reads as many rows as the host says, in graphs too.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
-use ascend_tp::Cann;
 use ascend_tp::base::DType;
-use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{Model, Request, RequestEvent, Session};
+use ascend_tp::generate::{Request, RequestEvent, Session};
 use ascend_tp::program::models::CacheBlocks;
+
+use crate::common::{cann, shipped};
 
 /// Returns the logits of two sequences: the longer one goes on in a second block, the shorter one ends
 /// before. `context` is the cache capacity.
 fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
-    let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
-    let cann = Cann::new(Emulator::new(Config::with_cards(2)).unwrap().table()).unwrap();
+    let (model, cann) = (shipped(), cann(2));
     let engine = EngineOptions { launching, ..EngineOptions::default() };
     let builder = Session::builder(&cann, &model).cards(2).batch(2).precision(DType::BF16).engine(engine);
     let mut session = builder.context(context).longest_prompt(CacheBlocks::ROWS).start().unwrap();

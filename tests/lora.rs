@@ -5,7 +5,7 @@
 //! adapters merged into the weights.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ascend_tp::config::{Lora, PEFT_PREFIX};
 use ascend_tp::exec::EngineOptions;
@@ -18,7 +18,8 @@ use ascend_tp::weights::{Checkpoint, fill_from};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use crate::common::cann;
+use crate::common::random::Random;
+use crate::common::{cann, fixture, open};
 
 const RANK: usize = 3;
 
@@ -31,12 +32,8 @@ struct Matrix {
 
 impl Matrix {
     fn drawn(name: &str, rows: usize, columns: usize) -> Self {
-        let start = name.bytes().fold(7_u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
-        let number = |at: u64| {
-            (start.wrapping_add(at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24)
-        };
-        let data =
-            (0..rows * columns).map(|at| f64::from(((number(at as u64) - 0.5) / 5.0) as f32)).collect();
+        let mut random = Random::of(name);
+        let data = (0..rows * columns).map(|_| f64::from(random.unit() / 10.0)).collect();
         Self { rows, columns, data }
     }
 
@@ -104,10 +101,6 @@ fn adapter(model: &Model, targets: &[&str]) -> Adapter {
     Adapter { folder, lora, factors }
 }
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
-
 fn recipe() -> Recipe {
     Recipe { steps: 1, global_batch: 5, seq: 8, ..Recipe::default() }
 }
@@ -136,10 +129,10 @@ fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
 }
 
 fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
-    let model = Model::open(&fixture(name)).unwrap();
+    let model = open(&fixture(name));
     let adapter = adapter(&model, targets);
     assert!(!adapter.factors.is_empty());
-    let merged = Model::open(&fixture(name)).unwrap().with_adapter(adapter.folder.path()).unwrap();
+    let merged = open(&fixture(name)).with_adapter(adapter.folder.path()).unwrap();
     let expected = gradients(
         &cann(1),
         &model.config,
@@ -203,12 +196,11 @@ fn one_tensor_for_queries_keys_and_values_has_one_adapter() {
 
 #[test]
 fn an_adapter_of_another_model_is_refused_with_all_that_does_not_fit() {
-    let model = Model::open(&fixture("qwen2-gqa")).unwrap();
-    let other = adapter(&Model::open(&fixture("qwen-v1-mha")).unwrap(), &["c_attn"]);
+    let model = open(&fixture("qwen2-gqa"));
+    let other = adapter(&open(&fixture("qwen-v1-mha")), &["c_attn"]);
     let problems = model.with_adapter(other.folder.path()).unwrap_err();
     assert_eq!(problems.items().len(), 2 * other.factors.len(), "{problems}");
     assert!(problems.to_string().contains("the model does not have this linear layer"), "{problems}");
-    let nowhere =
-        Model::open(&fixture("qwen2-gqa")).unwrap().with_adapter(Path::new("no/such/folder")).unwrap_err();
+    let nowhere = open(&fixture("qwen2-gqa")).with_adapter(Path::new("no/such/folder")).unwrap_err();
     assert!(nowhere.to_string().contains("adapter_config.json"), "{nowhere}");
 }

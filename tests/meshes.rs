@@ -19,8 +19,8 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Compress, Layout, Recipe, Recompute, Zero, compile};
 
 use crate::common::cases::{cases, seed};
+use crate::common::random::Random;
 use crate::common::trainers::{cards, start_compiled, whole_parts};
-use crate::equivalence::random::Random;
 use crate::training::Golden;
 
 const FEW: usize = 4;
@@ -45,7 +45,7 @@ fn one_of<T: Copy>(random: &mut Random, of: &[T]) -> T {
 
 impl Drawn {
     fn of(seed: u64) -> Step {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let golden = Golden::read("qwen2-gqa-adamw").model.config;
         let mut refused = 0;
         loop {

@@ -17,6 +17,8 @@ use ascend_tp_planner::simulate::{
     Awaited, Exposed, Limit, SimulatedRank, SimulatedSpan, Simulator, exposed, least_us,
 };
 
+use crate::pipeline::PIPELINES;
+
 /// Six layers between a small embedding and head, which take little of a step.
 fn model() -> ModelConfig {
     let config = ModelConfig::preset("qwen2.5-0.5b").unwrap();
@@ -195,14 +197,6 @@ fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
     let lowered = lower(&config, &recipe, &layout).unwrap();
     lowered.runs(&recipe, &layout).unwrap()[0].schedule(order, &recipe, &layout, Target::ANY).unwrap()
 }
-
-const PIPELINES: [Pipeline; 5] = [
-    Pipeline::OneForwardOneBackward,
-    Pipeline::GPipe,
-    Pipeline::ZeroBubbleH1,
-    Pipeline::Interleaved { chunks: 2 },
-    Pipeline::ZeroBubbleV,
-];
 
 #[test]
 fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {

@@ -2,36 +2,22 @@
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::verify::{Reference, verify};
-use ascend_tp::generate::{Model, Request, Session};
+use ascend_tp::generate::{Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp_emulator::{Config, Emulator};
 
 use crate::common::instruction_sets::run_under_each;
-
-fn folder(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-fn cards() -> Arc<Cann> {
-    let emulator = Emulator::new(Config::default()).unwrap();
-    Cann::new(emulator.table()).unwrap()
-}
+use crate::common::{cann, fixture, open, path, shipped, with_reference};
 
 /// Logits are within the f32 bound, with the same greedy tokens, for both residual layouts.
-fn fixture(name: &str) {
-    let cann = cards();
-    let dir = folder("tests/fixtures").join(name);
-    let model = Model::open(&dir).unwrap_or_else(|problems| panic!("{problems}"));
-    let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+fn agrees(name: &str) {
+    let cann = cann(8);
+    let (model, reference) = with_reference(name);
     for cards in [1, 2, 3, 4, 6, 8] {
         for residual in [Residual::Replicate, Residual::Seq] {
             let found = verify(&cann, &model, cards, DType::F32, residual, &reference)
@@ -56,36 +42,34 @@ fn fixture(name: &str) {
 
 #[test]
 fn qwen2_with_grouped_heads() {
-    fixture("qwen2-gqa");
+    agrees("qwen2-gqa");
 }
 
 #[test]
 fn qwen2_tied_with_sizes_that_do_not_divide() {
-    fixture("qwen2-tied-uneven");
+    agrees("qwen2-tied-uneven");
 }
 
 #[test]
 fn qwen3_with_normed_queries_and_keys() {
-    fixture("qwen3-qknorm");
+    agrees("qwen3-qknorm");
 }
 
 #[test]
 fn llama3_with_scaled_rotary_positions() {
-    fixture("llama3-ropescaling");
+    agrees("llama3-ropescaling");
 }
 
 #[test]
 fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
-    fixture("qwen-v1-mha");
+    agrees("qwen-v1-mha");
 }
 
 #[test]
 fn sixteen_bit_types() {
-    let cann = cards();
+    let cann = cann(8);
     for name in ["qwen2-gqa", "qwen3-qknorm", "llama3-ropescaling"] {
-        let dir = folder("tests/fixtures").join(name);
-        let model = Model::open(&dir).unwrap();
-        let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+        let (model, reference) = with_reference(name);
         for dtype in [DType::F16, DType::BF16] {
             let found = verify(&cann, &model, 4, dtype, Residual::Replicate, &reference).unwrap();
             assert!(found.passed(), "{name} in {dtype}: {found:#?}");
@@ -97,12 +81,10 @@ fn sixteen_bit_types() {
 /// logits differ from one card only by integers at a rounding edge.
 #[test]
 fn quantised_layers() {
-    let cann = cards();
+    let cann = cann(8);
     let mut seed = 0;
     for name in ["qwen2-gqa", "qwen2-tied-uneven", "qwen-v1-mha", "qwen3-qknorm", "llama3-ropescaling"] {
-        let dir = folder("tests/fixtures").join(name);
-        let model = Model::open(&dir).unwrap();
-        let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+        let (model, reference) = with_reference(name);
         for cards in [1, 2, 3, 8] {
             seed += 1;
             let own = if seed % 2 == 0 { DType::F16 } else { DType::BF16 };
@@ -127,8 +109,8 @@ fn quantised_layers() {
 /// The original Qwen's scaling beyond the trained length is the same on one card and on three.
 #[test]
 fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
-    let cann = cards();
-    let mut model = Model::open(&folder("tests/fixtures/qwen-v1-mha")).unwrap();
+    let cann = cann(8);
+    let mut model = open(&fixture("qwen-v1-mha"));
     model.config.logn = Some(LogN { trained_length: 4 });
     model.config.rope.scaling = RopeScaling::QwenDynamicNtk { trained_length: 4 };
     let reference = Reference::without(model.config.vocab_size);
@@ -137,40 +119,40 @@ fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
 }
 
 #[derive(serde::Deserialize)]
-struct Expected {
-    cases: Vec<Case>,
+pub(crate) struct Case {
+    prompt: String,
+    pub(crate) prompt_ids: Vec<u32>,
+    pub(crate) greedy_ids: Vec<u32>,
 }
 
-#[derive(serde::Deserialize)]
-struct Case {
-    prompt: String,
-    prompt_ids: Vec<u32>,
-    greedy_ids: Vec<u32>,
+/// Returns prompts and tokens that transformers computed with the shipped model.
+pub(crate) fn shipped_cases() -> Vec<Case> {
+    let text = std::fs::read_to_string(path("models/kjv-qwen2/expected.json")).unwrap();
+    let mut expected: serde_json::Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_value(expected["cases"].take()).unwrap()
 }
 
 #[test]
 fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
-    let cann = cards();
-    let dir = folder("models/kjv-qwen2");
-    let model = Model::open(&dir).unwrap();
-    let text = std::fs::read_to_string(dir.join("expected.json")).unwrap();
-    let expected: Expected = serde_json::from_str(&text).unwrap();
-    let prompts: Vec<Vec<u32>> = expected.cases.iter().map(|case| case.prompt_ids.clone()).collect();
+    let cann = cann(8);
+    let model = shipped();
+    let cases = shipped_cases();
+    let prompts: Vec<Vec<u32>> = cases.iter().map(|case| case.prompt_ids.clone()).collect();
     for cards in [1, 2, 3, 4, 5, 7, 8] {
         let deployment = Deployment {
             precision: DType::F32.into(),
             batch: prompts.len(),
             longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
-            context: prompts.iter().map(Vec::len).max().unwrap() + expected.cases[0].greedy_ids.len(),
+            context: prompts.iter().map(Vec::len).max().unwrap() + cases[0].greedy_ids.len(),
             head: Head::LastToken,
             ..Deployment::of(&model.config, cards)
         };
         let mut session = Session::builder(&cann, &model).deployment(deployment).start().unwrap();
-        let max_new_tokens = Some(expected.cases[0].greedy_ids.len());
+        let max_new_tokens = Some(cases[0].greedy_ids.len());
         let request = |ids: &Vec<u32>| Request { max_new_tokens, ..Request::new(ids.as_slice()) };
         let requests: Vec<Request> = prompts.iter().map(request).collect();
         let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
-        for (case, sequence) in expected.cases.iter().zip(&found.sequences) {
+        for (case, sequence) in cases.iter().zip(&found.sequences) {
             assert_eq!(sequence.ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
         }
     }

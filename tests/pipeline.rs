@@ -1,12 +1,9 @@
 //! Pipeline stages: torch's curves, the gradients of one card, any order of the ranks, checkpoints
 //! on other meshes, and refusals.
 
-use std::path::Path;
-
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::emulator::Mode;
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
@@ -16,13 +13,14 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::verify::{Gradients, gradients};
 use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init, lower};
 
+use crate::common::shipped;
 use crate::common::trainers::{cards, runs_in_any_order, saved, start, whole_parts};
 use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
 const TWO: Layout = Layout { stages: 2, ..ONE };
 
-const PIPELINES: [Pipeline; 5] = [
+pub(crate) const PIPELINES: [Pipeline; 5] = [
     Pipeline::OneForwardOneBackward,
     Pipeline::GPipe,
     Pipeline::ZeroBubbleH1,
@@ -76,7 +74,7 @@ fn sgd_and_16_bits_in_two_stages() {
 /// one card.
 #[test]
 fn several_parts_a_stage_of_the_shipped_model() {
-    let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
+    let model = shipped();
     let recipe = Recipe { steps: 3, seq: 16, global_batch: 8, ..Recipe::default() };
     let batch =
         |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, model.config.vocab_size);

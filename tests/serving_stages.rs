@@ -1,13 +1,10 @@
 //! Serving over pipeline stages: the tokens of one card, any order of the ranks, and refusals.
 
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::emulator::{Config, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::verify::{Reference, verify_on};
 use ascend_tp::generate::{Model, Request, Session};
@@ -15,9 +12,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Region;
 
-fn model(path: &str) -> Model {
-    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
+use crate::common::{cann, machine, open, path, shipped};
 
 /// Stages and cards of one card.
 const ONE: (usize, usize) = (1, 1);
@@ -34,8 +29,7 @@ pub(crate) fn generate(
     deployment: Deployment,
     launching: Launching,
 ) -> (Vec<Vec<u32>>, Vec<String>) {
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(deployment.cards) }).unwrap();
-    let cann: Arc<Cann> = Cann::new(emulator.table()).unwrap();
+    let (emulator, cann) = machine(Config { mode, ..Config::with_cards(deployment.cards) });
     let engine = EngineOptions { launching, ..EngineOptions::default() };
     let mut session = Session::builder(&cann, model).deployment(deployment).engine(engine).start().unwrap();
     let request = |ids: Vec<u32>| {
@@ -54,8 +48,8 @@ pub(crate) fn generate(
 
 #[test]
 fn tokens_over_stages_are_one_cards() {
-    for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
-        let model = model(path);
+    for place in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
+        let model = open(&path(place));
         let f32 = DType::F32.into();
         let run = |(stages, cards), precision, head, launching| {
             let deployment = deployment(&model, stages, cards, precision, head);
@@ -64,22 +58,22 @@ fn tokens_over_stages_are_one_cards() {
         let expected = run(ONE, f32, Head::LastToken, Launching::Eager);
         for cards in [(2, 2), (2, 4), (model.config.layers, model.config.layers)] {
             for head in [Head::LastToken, Head::LastLogits] {
-                assert_eq!(run(cards, f32, head, Launching::Eager), expected, "{path}, {cards:?}, {head:?}");
+                assert_eq!(run(cards, f32, head, Launching::Eager), expected, "{place}, {cards:?}, {head:?}");
             }
         }
-        assert_eq!(run((2, 4), f32, Head::LastToken, Launching::Captured), expected, "{path}: replayed");
+        assert_eq!(run((2, 4), f32, Head::LastToken, Launching::Captured), expected, "{place}: replayed");
         let layers = model.config.layers;
         for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
             let [two, most] = [(2, 4), (layers, 2 * layers)]
                 .map(|cards| run(cards, precision, Head::LastLogits, Launching::Eager));
-            assert_eq!(two, most, "{path}, {precision}");
+            assert_eq!(two, most, "{place}, {precision}");
         }
     }
 }
 
 #[test]
 fn stages_serve_in_any_order() {
-    let model = model("models/kjv-qwen2");
+    let model = shipped();
     let deployment = Deployment {
         residual: Residual::Seq,
         ..deployment(&model, 2, 4, DType::F32.into(), Head::LastToken)
@@ -94,20 +88,20 @@ fn stages_serve_in_any_order() {
 
 #[test]
 fn stages_are_verified_against_one_card() {
-    for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
-        let model = model(path);
-        let cann = Cann::new(Emulator::new(Config::with_cards(4)).unwrap().table()).unwrap();
+    for place in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
+        let model = open(&path(place));
+        let cann = cann(4);
         let reference = Reference::without(model.config.vocab_size);
         let values = |deployment: Deployment| {
             let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default())
                 .unwrap()
                 .unwrap();
-            assert!(found.passed(), "{path}: {found:?}");
+            assert!(found.passed(), "{place}: {found:?}");
             found.values
         };
         for (precision, residual) in [(DType::F32, Residual::Replicate), (DType::BF16, Residual::Seq)] {
             let of = Deployment { precision: precision.into(), residual, ..Deployment::of(&model.config, 4) };
-            assert_eq!(values(Deployment { stages: 2, ..of }), values(of), "{path} in {precision}");
+            assert_eq!(values(Deployment { stages: 2, ..of }), values(of), "{place} in {precision}");
         }
     }
 }
@@ -115,7 +109,7 @@ fn stages_are_verified_against_one_card() {
 /// A stage holds only its layers' weights and caches, which together have the bytes of one card.
 #[test]
 fn a_stage_holds_its_own_layers() {
-    let model = model("models/kjv-qwen2");
+    let model = shipped();
     let bytes = |(stages, cards), region| {
         let deployment = deployment(&model, stages, cards, DType::F32.into(), Head::LastToken);
         let programs = deployment.compile(&model.config).unwrap();
@@ -132,7 +126,7 @@ fn a_stage_holds_its_own_layers() {
 
 #[test]
 fn stages_that_cannot_be_are_said_before_anything_runs() {
-    let model = model("models/kjv-qwen2");
+    let model = shipped();
     let said = |stages, cards| {
         let deployment = deployment(&model, stages, cards, DType::F32.into(), Head::LastToken);
         deployment.compile(&model.config).unwrap_err().to_string()

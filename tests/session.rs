@@ -2,33 +2,24 @@
 //! same cards, and results that are NaN or infinity.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::emulator::Config;
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{
     CancelToken, Error, Finish, Generation, Model, Prompt, Request, RequestEvent, Session,
 };
 use ascend_tp::program::models::Head;
 
+use crate::common::{machine, shipped};
+
 const CARDS: usize = 2;
 
 const PROMPTS: [&str; 3] = ["In the beginning", "And the king said unto", "The"];
-
-fn shipped() -> Model {
-    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap()
-}
-
-fn cards(count: usize) -> (Emulator, Arc<Cann>) {
-    let emulator = Emulator::new(Config::with_cards(count)).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
-    (emulator, cann)
-}
 
 fn start(cann: &Arc<Cann>, model: &Model, batch: usize) -> Session {
     Session::builder(cann, model).cards(CARDS).batch(batch).context(48).precision(DType::F32).start().unwrap()
@@ -45,7 +36,7 @@ fn short(prompt: &str) -> Request {
 #[test]
 fn a_request_is_answered_alone_as_in_any_batch() {
     let model = shipped();
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let mut session = start(&cann, &model, 3);
     let alone: Vec<_> =
         PROMPTS.iter().map(|prompt| run(&mut session, &[short(prompt)]).sequences.remove(0)).collect();
@@ -61,7 +52,7 @@ fn a_request_is_answered_alone_as_in_any_batch() {
 
 #[test]
 fn options_and_seeds_are_the_requests_own() {
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let mut session = start(&cann, &shipped(), 3);
     let warm = |seed| {
         let sampling = SamplingOptions { temperature: 1.0, seed, ..SamplingOptions::default() };
@@ -84,7 +75,7 @@ fn options_and_seeds_are_the_requests_own() {
 #[test]
 fn a_sample_depends_on_its_number_alone() {
     let model = shipped();
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let mut session = start(&cann, &model, 3);
     let sampling = SamplingOptions { temperature: 1.5, seed: 5, ..SamplingOptions::default() };
     let sample = |prompt: &str, sample| Request { sampling: sampling.clone(), sample, ..short(prompt) };
@@ -103,7 +94,7 @@ fn a_sample_depends_on_its_number_alone() {
 #[test]
 fn logits_log_probabilities_and_text_come_with_each_token() {
     let model = shipped();
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let mut session = start(&cann, &model, 2);
     let request = Request { log_probabilities: Some(3), logits: true, ..short(PROMPTS[0]) };
     let (mut texts, mut ended) = (String::new(), Vec::new());
@@ -143,7 +134,7 @@ fn logits_log_probabilities_and_text_come_with_each_token() {
 
 #[test]
 fn sequences_end_at_texts_ids_breaks_and_cancels() {
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let mut session = start(&cann, &shipped(), 3);
     let whole = run(&mut session, &[short(PROMPTS[0])]).sequences.remove(0);
     let middle = whole.text.char_indices().nth(10).unwrap().0;
@@ -183,7 +174,7 @@ fn sequences_end_at_texts_ids_breaks_and_cancels() {
 #[test]
 fn two_sessions_on_the_same_cards_do_not_wait_for_each_other() {
     let model = shipped();
-    let (emulator, cann) = cards(CARDS);
+    let (emulator, cann) = machine(Config::with_cards(CARDS));
     let mut first = start(&cann, &model, 1);
     let bytes = |card: usize| emulator.usage()[card].used_bytes;
     let of_one = bytes(0);
@@ -216,7 +207,7 @@ fn two_sessions_on_the_same_cards_do_not_wait_for_each_other() {
 #[test]
 fn weights_are_shared_between_equal_splits_only() {
     let model = shipped();
-    let (_emulator, cann) = cards(3);
+    let (_emulator, cann) = machine(Config::with_cards(3));
     let first = start(&cann, &model, 1);
     let builder = || Session::builder(&cann, &model).context(32).weights_of(&first);
     for other in [builder().cards(3).precision(DType::F32), builder().cards(CARDS).precision(DType::BF16)] {
@@ -228,7 +219,7 @@ fn weights_are_shared_between_equal_splits_only() {
 #[test]
 fn requests_that_do_not_fit_are_refused_together() {
     let model = shipped();
-    let (_emulator, cann) = cards(1);
+    let (_emulator, cann) = machine(Config::with_cards(1));
     let mut session =
         Session::builder(&cann, &model).cards(1).batch(2).context(16).head(Head::LastToken).start().unwrap();
     let mut refuse = |requests: &[Request]| {
@@ -270,7 +261,7 @@ type Overflow = fn(name: &str, row: usize, column: usize) -> Option<f32>;
 
 fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
     let model = shipped();
-    let (_emulator, cann) = cards(CARDS);
+    let (_emulator, cann) = machine(Config::with_cards(CARDS));
     let options = Deployment {
         precision: DType::F32.into(),
         longest_prompt: 40,

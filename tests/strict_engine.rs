@@ -1,27 +1,17 @@
 //! The engine in strict mode: the same numbers and no reports for any seed.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
-use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::emulator::{Config, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{Model, Request, Session};
+use ascend_tp::generate::{Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 
-#[derive(serde::Deserialize)]
-struct Expected {
-    cases: Vec<Case>,
-}
-
-#[derive(serde::Deserialize)]
-struct Case {
-    prompt_ids: Vec<u32>,
-    greedy_ids: Vec<u32>,
-}
+use crate::common::{machine, shipped};
+use crate::parity::shipped_cases;
 
 fn generate(
     mode: Mode,
@@ -31,13 +21,10 @@ fn generate(
     tokens: usize,
     launching: Launching,
 ) -> (Vec<Vec<u32>>, Vec<String>) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
-    let model = Model::open(&dir).unwrap();
-    let expected: Expected =
-        serde_json::from_str(&std::fs::read_to_string(dir.join("expected.json")).unwrap()).unwrap();
-    let prompts: Vec<Vec<u32>> = expected.cases.iter().take(2).map(|case| case.prompt_ids.clone()).collect();
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let model = shipped();
+    let cases = shipped_cases();
+    let prompts: Vec<Vec<u32>> = cases.iter().take(2).map(|case| case.prompt_ids.clone()).collect();
+    let (emulator, cann) = machine(Config { mode, ..Config::with_cards(cards) });
     let deployment = Deployment {
         precision,
         residual,
@@ -53,7 +40,7 @@ fn generate(
     let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
     let ids: Vec<Vec<u32>> = found.sequences.into_iter().map(|sequence| sequence.ids).collect();
     if precision == DType::F32.into() {
-        for (case, ids) in expected.cases.iter().zip(&ids) {
+        for (case, ids) in cases.iter().zip(&ids) {
             assert_eq!(*ids, case.greedy_ids[..ids.len()]);
         }
     }

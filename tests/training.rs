@@ -2,7 +2,6 @@
 //! parallelism, `ZeRO`, and micro-batches that do or do not divide the global batch.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
@@ -24,19 +23,12 @@ use ascend_tp::train::{
     Times, Trainer, Zero, compile, lower, memory,
 };
 use ascend_tp::weights::fill_from;
-use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
+use ascend_tp_emulator::{Config, Lane, Mode, Numbers, Recording};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
 use crate::common::cases::cases;
-
-fn folder(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
-}
-
-fn cards(count: usize) -> Arc<Cann> {
-    Cann::new(Emulator::new(Config::with_cards(count)).unwrap().table()).unwrap()
-}
+use crate::common::{cann, fixture, machine, open, path};
 
 pub(crate) struct Golden {
     pub(crate) model: Model,
@@ -47,7 +39,7 @@ pub(crate) struct Golden {
 
 impl Golden {
     pub(crate) fn read(name: &str) -> Self {
-        let dir = folder("fixtures_training").join(name);
+        let dir = path("tests/fixtures_training").join(name);
         let json = |file: &str| -> Value {
             serde_json::from_str(&std::fs::read_to_string(dir.join(file)).unwrap()).unwrap()
         };
@@ -112,13 +104,13 @@ impl Golden {
             let at = |key: &str| step[key].as_f64().unwrap();
             (at("loss_f64"), at("grad_norm_f64"))
         };
-        let model = Model::open(&folder("fixtures").join(said["model"].as_str().unwrap())).unwrap();
+        let model = open(&fixture(said["model"].as_str().unwrap()));
         let expected = json("expected.json")["steps"].as_array().unwrap().iter().map(step).collect();
         Self { model, batches, recipe, expected }
     }
 
     pub(crate) fn start(&self, layout: Layout) -> Result<Trainer, Error> {
-        self.start_on(&cards(layout.cards()), layout, &EngineOptions::default())
+        self.start_on(&cann(layout.cards()), layout, &EngineOptions::default())
     }
 
     pub(crate) fn start_on(
@@ -271,9 +263,9 @@ fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
         golden.recipe.precision = precision;
         let (config, recipe) = (&golden.model.config, &golden.recipe);
         let compiled = compile(config, recipe, &layout, Target::ANY).unwrap();
-        let cards = cards(layout.cards());
+        let cann = cann(layout.cards());
         let mut trainer =
-            Trainer::start(&cards, config, recipe, layout, compiled, &EngineOptions::default(), |shards| {
+            Trainer::start(&cann, config, recipe, layout, compiled, &EngineOptions::default(), |shards| {
                 fill_from(&golden.model.checkpoint, shards, &|_| ())?;
                 let mut last = shards.parts().filter(|part| part.tensor().name == "model.norm.weight");
                 last.try_for_each(|part| part.write(0, &f32::NAN.to_le_bytes()))
@@ -305,8 +297,7 @@ fn a_traced_step_is_what_the_cards_did() {
     let golden = Golden::read("qwen2-gqa-adamw");
     let layout = Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE };
     let mode = Mode::Timed { numbers: Numbers::Real };
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(4) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
+    let (emulator, cann) = machine(Config { mode, ..Config::with_cards(4) });
     let machine = emulator.clone();
     let clock = Some(Clock(Arc::new(move || machine.thread_now_ns())));
     let options = EngineOptions { clock, ..EngineOptions::default() };
@@ -390,7 +381,7 @@ fn a_gradient_that_is_not_finite_is_named_with_its_rank() {
     let (config, recipe) = (&golden.model.config, &golden.recipe);
     let compiled = compile(config, recipe, &layout, Target::ANY).unwrap();
     let options = EngineOptions::default();
-    let mut trainer = Trainer::start(&cards(4), config, recipe, layout, compiled, &options, |shards| {
+    let mut trainer = Trainer::start(&cann(4), config, recipe, layout, compiled, &options, |shards| {
         fill_from(&golden.model.checkpoint, shards, &|_| ())?;
         let spoiled =
             |part: &&Part<'_>| part.tensor().name.ends_with("0.mlp.up_proj.weight") && part.rank() == 3;
@@ -479,7 +470,7 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         let buffers: u64 =
             parts.iter().filter(|(part, _)| part.contains("HCCL")).map(|(_, bytes)| bytes.0).sum();
         let expected: u64 = parts.iter().map(|(_, bytes)| bytes.0).sum::<u64>() - buffers;
-        let cann = cards(layout.cards());
+        let cann = cann(layout.cards());
         let card = Device::open(&cann, 0).unwrap();
         let free = card.memory().unwrap().free;
         let builder = Trainer::of_seed(&cann, &config, 1).recipe(recipe.clone()).layout(layout);
@@ -496,7 +487,7 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
     let lacks = wanted.iter().find(|(part, _)| *part == "arena").unwrap().1.0 / 2;
     let all: u64 = wanted.iter().map(|(_, bytes)| bytes.0).sum();
     let small = Config { hbm_bytes: all - lacks, ..Config::with_cards(2) };
-    let cann = Cann::new(Emulator::new(small).unwrap().table()).unwrap();
+    let (_, cann) = machine(small);
     let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
     let refused =
         Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));

@@ -18,6 +18,7 @@ use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclrtMemcpyKind, aclrtStream};
 use tempfile::TempDir;
 
+use crate::common::cann;
 use crate::common::cases::{cases, seed};
 use model::{Model, kinds};
 
@@ -32,11 +33,6 @@ fn seeds() -> Range<usize> {
 
 fn types() -> [Precision; 4] {
     [DType::F32.into(), DType::F16.into(), DType::BF16.into(), Precision::w8a8(DType::BF16)]
-}
-
-fn cards() -> Arc<Cann> {
-    let emulator = Emulator::new(Config::default()).unwrap();
-    Cann::new(emulator.table()).unwrap()
 }
 
 fn written(model: &Model, healthy: &Model, seed: u64) -> (TempDir, generate::Model, Reference) {
@@ -70,7 +66,7 @@ fn figures(found: &Verification) -> String {
 
 #[test]
 fn no_healthy_model_fails() {
-    let cann = cards();
+    let cann = cann(8);
     let kinds = kinds();
     let models = seeds().map(|seed| {
         let (family, more) = &kinds[seed % kinds.len()];
@@ -97,7 +93,7 @@ fn no_healthy_model_fails() {
 
 #[test]
 fn no_sabotage_passes() {
-    let cann = cards();
+    let cann = cann(8);
     let models = sabotage::all().into_iter().enumerate().map(|(seed, (name, (family, more), sabotage))| {
         let healthy = Model::of_four_heads(family, &more, seed as u64);
         let mut model = healthy.clone();
@@ -172,7 +168,7 @@ fn a_scale_for_each_shard_of_a_row_fails() {
 /// Grids have partial sums in every product, with more roundings than one axis.
 #[test]
 fn no_healthy_model_fails_on_a_grid() {
-    let (cann, kinds) = (cards(), kinds());
+    let (cann, kinds) = (cann(8), kinds());
     let mut failed = Vec::new();
     for seed in seeds() {
         let (family, more) = &kinds[seed % kinds.len()];

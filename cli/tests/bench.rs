@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::{LAUNCHER, stderr, stdout};
+
 mod ends;
 mod peers;
 
@@ -13,7 +15,7 @@ const MODEL: &str = "tests/fixtures/qwen2-gqa";
 /// Returns `bench` without the test runner's variables.
 fn command(arguments: &str) -> Command {
     let mut command = crate::command();
-    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
+    for name in LAUNCHER {
         command.env_remove(name);
     }
     command.arg("bench").args(arguments.split_whitespace());
@@ -24,14 +26,8 @@ fn bench(arguments: &str) -> Output {
     command(arguments).args(["--device", "emulator", "--quick"]).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 fn succeeds(arguments: &str) -> String {
-    let output = bench(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
-    text(&output.stdout)
+    crate::succeeds(&bench(arguments))
 }
 
 /// Returns the rows of the first table.
@@ -193,7 +189,7 @@ fn nonsense_is_refused_with_what_would_do() {
         ("limits --plot nowhere.svg", "--plot: this part has nothing to draw"),
     ] {
         let output = bench(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", text(&output.stdout));
-        assert!(text(&output.stderr).contains(expected), "{arguments}: {}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", stdout(&output));
+        assert!(stderr(&output).contains(expected), "{arguments}: {}", stderr(&output));
     }
 }

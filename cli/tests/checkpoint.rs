@@ -12,10 +12,10 @@ use ascend_tp::placement::Mesh;
 use ascend_tp::train::checkpoint::{Checkpoint, ShardedTensor, Sharding, reshard, stored_layouts_on};
 use proptest::prelude::any;
 use proptest::{prop_assert_eq, proptest};
-use random::{Run, names, seeded};
+use random::{Run, seeded};
 use serde_json::{Value, json};
 
-use crate::{command, fixture};
+use crate::{command, fixture, names};
 
 proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]

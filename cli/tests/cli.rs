@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
-use crate::{command, fixture, root};
+use crate::{command, fixture, json, root, run, stderr, stdout, succeeds, words};
 
 /// Placeholder in [`OPTIONS`] for [`OF_A_STEP`].
 const STEP: &str = "(of a step)";
@@ -201,32 +201,6 @@ const OPTIONS: [(&str, &[&str]); 13] = [
         ],
     ),
 ];
-
-pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
-    command().args(arguments).output().unwrap()
-}
-
-pub(crate) fn words(line: &str) -> Output {
-    run(line.split_whitespace())
-}
-
-pub(crate) fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-pub(crate) fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// Returns the output of a successful command.
-pub(crate) fn succeeds(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    stdout(output)
-}
-
-pub(crate) fn json(output: &Output) -> Value {
-    serde_json::from_str(&succeeds(output)).unwrap()
-}
 
 #[test]
 fn the_help_says_what_there_is() {

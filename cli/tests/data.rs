@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{command, root};
+use crate::{command, names, refused, root, succeeds};
 
 const TEXT: &str =
     "In the beginning God created the heaven and the earth.\n\nAnd God said, Let there be light.\n";
@@ -37,9 +37,7 @@ impl Folder {
     }
 
     fn succeeds(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        succeeds(&self.run(line))
     }
 
     fn json(&self, line: &str) -> Value {
@@ -48,20 +46,10 @@ impl Folder {
 
     /// Returns stderr after exit code 2 without new files.
     fn refused(&self, line: &str) -> Vec<String> {
-        let before = self.names();
-        let output = self.run(line);
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {message}");
-        assert!(output.stdout.is_empty() && !message.contains("panicked"), "{line}: {message}");
-        assert_eq!(self.names(), before, "{line}");
+        let before = names(self.0.path());
+        let message = refused(&self.run(line));
+        assert_eq!(names(self.0.path()), before, "{line}");
         message.lines().map(str::to_owned).collect()
-    }
-
-    fn names(&self) -> Vec<String> {
-        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-        let mut names: Vec<String> = fs::read_dir(self.0.path()).unwrap().map(name).collect();
-        names.sort_unstable();
-        names
     }
 }
 
@@ -80,7 +68,10 @@ fn texts_become_indexed_data_and_are_shown() {
     let folder = Folder::new(&[("a.txt", TEXT), ("b.jsonl", "{\"text\": \"the king\"}\n")]);
     let report = folder.succeeds(r"prepare a.txt b.jsonl --separator \n\n --tokenizer SHIPPED --out corpus");
     assert!(report.starts_with("corpus: 3 documents, ") && report.ends_with(" tokens in u16\n"), "{report}");
-    assert_eq!(folder.names(), ["a.txt", "b.jsonl", "corpus.bin", "corpus.idx", "corpus.prepared.json"]);
+    assert_eq!(
+        names(folder.0.path()),
+        ["a.txt", "b.jsonl", "corpus.bin", "corpus.idx", "corpus.prepared.json"]
+    );
 
     let bin = fs::read(folder.path("corpus.bin")).unwrap();
     let idx = fs::read(folder.path("corpus.idx")).unwrap();
@@ -129,7 +120,11 @@ fn messages_say_what_is_not_learned() {
     assert!(folder.succeeds("inspect chats").contains("not learned  "));
     // New data replaces old data completely.
     folder.succeeds("prepare a.txt --tokenizer . --out chats");
-    assert!(!folder.names().iter().any(|name| name.contains("ignore")), "{:?}", folder.names());
+    assert!(
+        !names(folder.0.path()).iter().any(|name| name.contains("ignore")),
+        "{:?}",
+        names(folder.0.path())
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
-use crate::command;
 use crate::doctor::libraries;
+use crate::{command, stderr, stdout};
 
 fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
@@ -17,10 +17,6 @@ fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -40,7 +36,7 @@ fn a_program_finds_the_libraries_first_and_its_exit_code_is_kept() {
     ] {
         let ended = run(&variables, &arguments);
         let expected = format!("{folder}:/opt/other {folder}/python:/opt/modules --json\n");
-        assert_eq!(text(&ended.stdout), expected, "{}", text(&ended.stderr));
+        assert_eq!(stdout(&ended), expected, "{}", stderr(&ended));
         assert_eq!(ended.status.code(), Some(7));
     }
 }
@@ -75,8 +71,8 @@ fn what_the_libraries_would_refuse_later_is_refused_at_once() {
     ];
     for (variables, arguments, words) in cases {
         let ended = run(variables, arguments);
-        let said = text(&ended.stderr);
-        assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(2), String::new()), "{said}");
+        let said = stderr(&ended);
+        assert_eq!((ended.status.code(), stdout(&ended)), (Some(2), String::new()), "{said}");
         assert!(said.contains(words), "no `{words}` in {said}");
     }
 }

@@ -7,8 +7,7 @@ use ascend_tp::train::{self, Layout, Recipe};
 use ascend_tp::{collective, placement, program, schedule};
 use serde_json::Value;
 
-use crate::cli::{json, run, stderr, succeeds, words};
-use crate::{fixture, root};
+use crate::{fixture, json, root, run, stderr, succeeds, words};
 
 #[test]
 fn qwen_72b_on_eight_cards_is_as_published() {

@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{command, root};
+use crate::{command, json, root, stderr};
 
 /// Adds files to the shipped model.
 fn model_with(files: &[(&str, &str)]) -> TempDir {
@@ -31,15 +31,6 @@ fn generate(model: &Path, line: &str) -> Output {
     let mut command = command();
     command.args(common.split(' ')).arg("--model").arg(model);
     command.args(line.split(' ').map(|word| word.replace('~', " "))).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", said(output));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[derive(Debug, PartialEq)]
@@ -89,7 +80,7 @@ fn generation_config_gives_the_default_settings() {
     let line = "sampling: temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05, max_new_tokens 5, from \
         generation_config.json; options override it, --generation-config none ignores it";
     assert_eq!(
-        said(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(),
+        stderr(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(),
         [line]
     );
     assert_eq!(report["sampling"]["max_new_tokens"], 5);
@@ -107,18 +98,18 @@ fn generation_config_gives_the_default_settings() {
     );
     let none = "--json --generation-config none --max-new-tokens 2";
     assert_eq!(sampling(none), (Some(0.0), Value::Null, None, Some(1.0), 2.into()));
-    assert!(!said(&generate(model.path(), none)).contains("sampling: "));
+    assert!(!stderr(&generate(model.path(), none)).contains("sampling: "));
     // Without do_sample, the most likely token is the default.
     let write = |text: &str| std::fs::write(model.path().join("generation_config.json"), text).unwrap();
     write(r#"{"do_sample": false, "temperature": 0.7, "top_p": 0.8}"#);
     let output = generate(model.path(), "--json --max-new-tokens 3");
     assert_eq!(json(&output)["sampling"]["temperature"], 0.0);
-    assert!(!said(&output).contains("sampling: "), "{}", said(&output));
+    assert!(!stderr(&output).contains("sampling: "), "{}", stderr(&output));
     write(r#"{"top_p": 7}"#);
     let output = generate(model.path(), "--json");
     assert_eq!(output.status.code(), Some(2));
     let expected = "generation_config.json: top_p: wrong value: expected a number from 0 to 1, found 7";
-    assert!(said(&output).contains(expected), "{}", said(&output));
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
 }
 
 #[test]
@@ -129,8 +120,8 @@ fn chat_templates_see_the_variables_of_the_options() {
     let model = model_with(&[("chat_template.jinja", shows), ("tools.json", tools), ("one.json", "{}")]);
     let refused = |line: &str| {
         let output = generate(model.path(), line);
-        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-        said(&output)
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
     };
     let path = |name: &str| model.path().join(name).display().to_string();
     let options = "--no-thinking --template-arg day=\"01~Jan\"";

@@ -8,16 +8,12 @@ use std::process::Output;
 use ascend_tp::emulator::compiler::Compiler;
 use serde_json::Value;
 
-use crate::{command, root};
+use crate::{command, root, stderr, stdout};
 
 const KERNEL: &str = "kernels/examples/add_custom.cpp";
 
 fn kernel(line: &str) -> Output {
     command().arg("kernel").args(line.split(' ')).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[expect(clippy::print_stderr, reason = "reports skipped tests")]
@@ -45,8 +41,8 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("z.bin");
     let output = add(4096, 8, &format!("out:f16:4096:{}", file.display()), "");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
     assert!(
         said.starts_with("add_custom on 8 blocks: no findings in 3 core schedules\n24576 bytes of"),
         "{said}"
@@ -54,7 +50,7 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
     assert_eq!(fs::metadata(&file).unwrap().len(), 8192);
     // Compare with the first result; sums of random numbers differ from each other.
     let output = add(4096, 16, &format!("out:f16:4096:expect={}", file.display()), " --json");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&report["findings"], &report["cost"]["global_bytes"]),
@@ -65,7 +61,7 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
     bytes[7] ^= 1;
     fs::write(&file, &bytes).unwrap();
     let output = add(4096, 8, &format!("out:f16:4096:expect={}", file.display()), "");
-    let said = text(&output.stdout);
+    let said = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains("add_custom, `z`: [value] expected 0x") && said.contains("at element 3, found 0x"),
@@ -80,7 +76,7 @@ fn what_breaks_a_rule_is_named_with_exit_code_1() {
         return;
     }
     let output = add(4096, 8, "out:f16:4000", " --json");
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let finding = &report["findings"][0];
     assert_eq!(
@@ -95,7 +91,7 @@ fn what_breaks_a_rule_is_named_with_exit_code_1() {
     ));
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        text(&output.stdout),
+        stdout(&output),
         "add_custom, `z`: [unwritten] expected all 96 bytes written, found 64 written\n"
     );
 }
@@ -109,8 +105,8 @@ fn a_library_has_the_kernels_of_all_its_sources() {
     let out = folder.path().join("libkernels.so");
     let sources = [KERNEL, "kernels/ordered_sum.cpp"].map(|source| root().join(source));
     let output = command().args(["kernel", "build"]).args(sources).arg("--out").arg(&out).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
     assert!(
         said.starts_with("add_custom(x, y, z, totalLength)\nordered_sum_float(x, y, chunks, n)\n"),
         "{said}"
@@ -124,7 +120,7 @@ fn a_library_has_the_kernels_of_all_its_sources() {
 #[test]
 fn bad_usage_ends_with_exit_code_2() {
     let refused = |output: Output, says: &str| {
-        let said = text(&output.stderr);
+        let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(says) && output.stdout.is_empty(), "{says}: {said}");
     };

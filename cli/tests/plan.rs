@@ -20,7 +20,7 @@ use ascend_tp_planner::simulate::Simulator;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::command;
+use crate::{command, words};
 
 fn model(preset: &str, layers: usize) -> ModelConfig {
     let mut config = ModelConfig::preset(preset).unwrap();
@@ -205,22 +205,16 @@ fn a_token_takes_as_long_as_the_keys_that_are_there() {
     }
 }
 
-fn plan(arguments: &str) -> Output {
-    let command = command().arg("plan").args(arguments.split_whitespace()).output();
-    command.unwrap()
+pub(crate) fn plan(arguments: &str) -> Output {
+    words(&format!("plan {arguments}"))
 }
 
-fn json(arguments: &str) -> Value {
-    let output = plan(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+pub(crate) fn json(arguments: &str) -> Value {
+    crate::json(&plan(&format!("{arguments} --json")))
 }
 
-fn refused(arguments: &str) -> String {
-    let output = plan(arguments);
-    assert_eq!(output.status.code(), Some(2), "{arguments}");
-    assert!(output.stdout.is_empty(), "{arguments}");
-    String::from_utf8(output.stderr).unwrap()
+pub(crate) fn refused(arguments: &str) -> String {
+    crate::refused(&plan(arguments))
 }
 
 #[test]

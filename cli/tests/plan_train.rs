@@ -1,8 +1,6 @@
 //! Tests of `plan --train`, and generated tables of docs/COSTS.md. `UPDATE_GOLDEN=1 cargo test
 //! plan_train` rewrites the tables.
 
-use std::process::Output;
-
 use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::points::{PointOutcome, PointRow};
@@ -11,24 +9,8 @@ use ascend_tp_planner::train::{forms, text};
 use ascend_tp_planner::validate::TRAINING;
 use serde_json::Value;
 
-use crate::{command, root};
-
-fn plan(line: &str) -> Output {
-    let mut command = command();
-    command.arg("plan").args(line.split_whitespace()).output().unwrap()
-}
-
-fn json(line: &str) -> Value {
-    let output = plan(&format!("{line} --json"));
-    assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn refused(line: &str) -> String {
-    let output = plan(line);
-    assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
-}
+use crate::plan::{json, plan, refused};
+use crate::root;
 
 const QWEN: &str = "--model qwen2.5-72b --train --seq 4096";
 

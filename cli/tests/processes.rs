@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
+use crate::{LAUNCHER, stderr, stdout};
+
 /// Time limit against hangs.
-const LONG: Duration = Duration::from_secs(120);
+pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_ascend-tp")
@@ -23,22 +25,14 @@ fn binary() -> &'static str {
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).current_dir(crate::root());
-    for name in [
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "RANK_TABLE_FILE",
-    ] {
+    for name in LAUNCHER {
         command.env_remove(name);
     }
     command.env("HCCL_CONNECT_TIMEOUT", "60");
     command
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -66,7 +60,7 @@ fn finish(children: Vec<Child>) -> Vec<Output> {
 }
 
 /// Waits for a process, and kills it at the time limit.
-fn finish_one(mut child: Child) -> Output {
+pub(crate) fn finish_one(mut child: Child) -> Output {
     let (id, started) = (child.id(), Instant::now());
     let (done, waiting) = bounded::<()>(0);
     let guard = std::thread::spawn(move || {
@@ -91,14 +85,6 @@ fn finish_one(mut child: Child) -> Output {
 fn send_signal(signal: &str, process: u32) {
     let _status =
         Command::new("kill").args([format!("-{signal}"), process.to_string()]).stderr(Stdio::null()).status();
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 const GENERATE: &str = "generate --device emulator --dtype f32 --max-new-tokens 12";

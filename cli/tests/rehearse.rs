@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::pages::assert_scripts_parse;
 use crate::trace::check;
-use crate::{command, root};
+use crate::{root, words};
 
 /// Two layers of Qwen-72B at full width.
 fn setting(cards: usize) -> Setting {
@@ -343,6 +343,17 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
+/// Checks the time of a step on four cards, which has one program.
+fn takes_as_predicted(setting: &train::TrainingSetting, step_us: f64) {
+    let compiled = compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY).unwrap();
+    let Site { profile, topology, .. } = &setting.site;
+    let simulator = Simulator::new(profile, topology, &compiled.plans[0].1, &[0, 1, 2, 3], None);
+    let ranks = simulator.run(Launching::Eager).ranks;
+    let predicted_us = ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
+    println!("{}: rehearsed {step_us:.0} µs, predicted {predicted_us:.0} µs", setting.recipe.pipeline);
+    assert!((step_us / predicted_us - 1.0).abs() < 0.02, "{step_us} µs, predicted {predicted_us} µs");
+}
+
 /// The planner predicts ring attention, including its overlap.
 #[test]
 fn a_step_in_a_ring_takes_what_its_plans_take() {
@@ -352,20 +363,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
         setting.layout =
             Layout { context, tensor, ring: true, zero: Zero::Moments, micro_batch: 6, ..Layout::ONE };
         let found = step_rehearsal(&setting).report();
-        let plans = compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY)
-            .unwrap()
-            .plans
-            .swap_remove(0)
-            .1;
-        let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
-        let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
-        println!("cp={context}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
-        assert!(
-            (found.step_us / predicted_us - 1.0).abs() < 0.02,
-            "{} µs, predicted {predicted_us} µs",
-            found.step_us
-        );
+        takes_as_predicted(&setting, found.step_us);
     }
 }
 
@@ -382,20 +380,7 @@ fn a_step_of_stages_takes_what_its_plans_take() {
             found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
         assert_eq!(names, [("all micro-batches", 1)]);
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
-        let plans = compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY)
-            .unwrap()
-            .plans
-            .swap_remove(0)
-            .1;
-        let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
-        let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
-        println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
-        assert!(
-            (found.step_us / predicted_us - 1.0).abs() < 0.02,
-            "{} µs, predicted {predicted_us} µs",
-            found.step_us
-        );
+        takes_as_predicted(&setting, found.step_us);
     }
 }
 
@@ -459,14 +444,11 @@ fn the_command_rehearses_a_step_of_training() {
 }
 
 fn rehearse(line: &str) -> Output {
-    let mut command = command();
-    command.arg("rehearse").args(line.split_whitespace()).output().unwrap()
+    words(&format!("rehearse {line}"))
 }
 
 fn refused(line: &str) -> Vec<String> {
-    let output = rehearse(line);
-    assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stderr).unwrap().lines().map(str::to_owned).collect()
+    crate::refused(&rehearse(line)).lines().map(str::to_owned).collect()
 }
 
 #[test]

@@ -7,19 +7,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command;
-use crate::train::{digest, done, fixture, train};
+use crate::train::{digest, done, train};
+use crate::{command, fixture, names};
 
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    names.sort_unstable();
-    names
 }
 
 /// Weights and loss leave the range of f16 after the second update.
@@ -58,7 +51,7 @@ fn skipped_steps_write_no_checkpoint() {
     let saving = format!("--dtype f16 --save-every 1 --keep 1 --save {}", save.display());
     let endless = recipe("endless.toml", 1000, f64::powi(2.0, 127));
     let (code, text) = said(&mut train(dir, "endless", &format!("--recipe {endless} --steps 4 {saving}")));
-    assert_eq!((code, names(&save).len()), (Some(3), 0), "{text}");
+    assert_eq!((code, save.exists()), (Some(3), false), "{text}");
     assert!(text.contains("every step was skipped") && text.contains("no checkpoint is written"), "{text}");
     // Steps are skipped until the scale has fallen. Saved steps start at the first good step.
     let falling = recipe("falling.toml", 1, f64::powi(2.0, 26));
@@ -174,7 +167,7 @@ fn a_checkpoint_of_another_run_is_refused_with_its_tensors_before_a_step() {
     // The checkpoint contains every tensor of the shorter model.
     let shorter = dir.join("shorter");
     fs::create_dir(&shorter).unwrap();
-    let config = fs::read_to_string(fixture("fixtures/qwen2-gqa/config.json")).unwrap();
+    let config = fs::read_to_string(fixture("qwen2-gqa/config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&config).unwrap();
     config["num_hidden_layers"] = (config["num_hidden_layers"].as_u64().unwrap() - 1).into();
     if let Some(kinds) = config.get_mut("layer_types").and_then(Value::as_array_mut) {

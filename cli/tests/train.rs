@@ -10,18 +10,14 @@ use crossbeam_channel::after;
 use serde_json::Value;
 
 use crate::trace::check;
-use crate::{command, root};
-
-pub(crate) fn fixture(path: &str) -> PathBuf {
-    root().join("tests").join(path)
-}
+use crate::{command, fixture, root};
 
 /// Trains twelve steps on a fixture's golden data.
 pub(crate) fn train(dir: &Path, name: &str, more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator", "--global-batch", "8"]);
-    command.arg("--model").arg(fixture("fixtures/qwen2-gqa"));
-    let data = fixture("fixtures_training/qwen2-gqa-adamw/data.safetensors").display().to_string();
+    command.arg("--model").arg(fixture("qwen2-gqa"));
+    let data = root().join("tests/fixtures_training/qwen2-gqa-adamw/data.safetensors").display().to_string();
     for (option, value) in [("--steps", "12"), ("--seq", "32"), ("--warmup-steps", "4"), ("--data", &data)] {
         if !more.contains(option) {
             command.args([option, value]);

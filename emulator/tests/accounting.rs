@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
+use crate::common::{Card, call, hccl_ok, hccl_refused, machine, machine_of, ok, refused, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     ACL_ERROR_RT_NO_NOTIFY_RESOURCE, ACL_ERROR_RT_NO_STREAM_RESOURCE, HcclCommConfig, HcclResult,
@@ -19,10 +19,7 @@ fn small(hbm_mib: u64, buffer_mib: u64) -> (Emulator, Arc<Table>) {
         communicator_buffer_bytes: buffer_mib * MIB,
         ..Config::with_cards(2)
     };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
+    machine_of(config)
 }
 
 #[test]

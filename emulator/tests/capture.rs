@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::common::operators::add;
-use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world};
+use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world, young};
 use ascend_tp_sys::{
     ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
     ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
@@ -21,16 +21,6 @@ use ascend_tp_sys::{
 const GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
 const THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
-
-macro_rules! optional {
-    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        let function = $table.$name.expect(stringify!($name));
-        // SAFETY: valid pointers and handles of this table.
-        unsafe { function($($arg),*) }
-    }};
-}
-
-pub(crate) use optional;
 
 fn begin(table: &Table, stream: aclrtStream, mode: aclmdlRICaptureMode) {
     ok(table, call!(table, aclmdlRICaptureBegin(stream, mode)));
@@ -417,7 +407,7 @@ fn a_graph_is_replayed_and_destroyed_only_when_it_is_ready() {
     let (card, other) = (Card::new(&table, 0), Card::new(&table, 1));
     card.enter();
     let mut notify = null_mut();
-    ok(&table, optional!(table, aclrtCreateNotify(&raw mut notify, 0)));
+    ok(&table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
     begin(&table, card.stream, RELAXED);
     let (mut status, mut graph) = (aclmdlRICaptureStatus(9), null_mut());
     ok(&table, call!(table, aclmdlRICaptureGetInfo(card.stream, &raw mut status, &raw mut graph)));
@@ -425,7 +415,7 @@ fn a_graph_is_replayed_and_destroyed_only_when_it_is_ready() {
     let side = card.stream();
     refused(&table, call!(table, aclmdlRIExecuteAsync(graph, side)), ACL_ERROR_RT_MODEL_CAPTURED);
     refused(&table, call!(table, aclmdlRIDestroy(graph)), ACL_ERROR_RT_MODEL_CAPTURED);
-    ok(&table, optional!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
+    ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
     assert_eq!(end(&table, card.stream), graph);
     other.enter();
     let code = call!(table, aclmdlRIExecuteAsync(graph, other.stream));
@@ -434,7 +424,7 @@ fn a_graph_is_replayed_and_destroyed_only_when_it_is_ready() {
     execute(&table, graph, card.stream);
     let text = refused(&table, call!(table, aclmdlRIDestroy(graph)), ACL_ERROR_RT_MODEL_RUNNING);
     assert!(text.contains("has not ended; synchronize its stream"), "{text}");
-    ok(&table, optional!(table, aclrtRecordNotify(notify, side)));
+    ok(&table, young!(table, aclrtRecordNotify(notify, side)));
     card.synchronize();
     ok(&table, call!(table, aclmdlRIDestroy(graph)));
 }
@@ -554,7 +544,7 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
     ok(&table, call!(table, aclrtResetEvent(word, card.stream)));
     card.synchronize();
     assert_eq!(state(), 0);
-    let wait = optional!(table, aclrtStreamWaitEventWithFlag(card.stream, word, 1, 0));
+    let wait = young!(table, aclrtStreamWaitEventWithFlag(card.stream, word, 1, 0));
     ok(&table, wait);
     let (code, text) = card.outcome();
     assert!(
@@ -588,9 +578,9 @@ fn a_graph_and_a_stream_outside_wait_for_each_other_at_every_replay() {
     let card = Card::new(&table, 0);
     let (side, before, after) = (card.stream(), event(&card), event(&card));
     let (x, y, z) = (card.upload(&[0; 4]), card.upload(&[0; 4]), card.upload(&[0; 4]));
-    let record = |event, stream| optional!(table, aclrtRecordEventWithFlag(event, stream, 1));
+    let record = |event, stream| young!(table, aclrtRecordEventWithFlag(event, stream, 1));
     let wait =
-        |event, stream, timeout| optional!(table, aclrtStreamWaitEventWithFlag(stream, event, timeout, 1));
+        |event, stream, timeout| young!(table, aclrtStreamWaitEventWithFlag(stream, event, timeout, 1));
     assert!(
         refused(&table, record(after, card.stream), ACL_ERROR_RT_STREAM_NOT_CAPTURED)
             .contains("not being captured")
@@ -671,38 +661,38 @@ fn a_built_graph_runs_its_bound_streams_together() {
     let card = Card::new(&table, 0);
     let (x, y) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[10.0])));
     let (mut graph, mut first, mut second) = (null_mut(), null_mut(), null_mut());
-    ok(&table, optional!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
-    let code = optional!(table, aclmdlRIBindStream(graph, card.stream, 0));
+    ok(&table, young!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
+    let code = young!(table, aclmdlRIBindStream(graph, card.stream, 0));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("ACL_STREAM_PERSISTENT"));
     for stream in [&raw mut first, &raw mut second] {
         ok(&table, call!(table, aclrtCreateStreamWithConfig(stream, 0, 4)));
     }
-    let code = optional!(table, aclmdlRIBindStream(graph, first, 0x7FFF_FFFF));
+    let code = young!(table, aclmdlRIBindStream(graph, first, 0x7FFF_FFFF));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("aclrtActiveStream"));
-    ok(&table, optional!(table, aclmdlRIBindStream(graph, first, 0)));
-    ok(&table, optional!(table, aclmdlRIBindStream(graph, second, 0)));
-    let code = optional!(table, aclmdlRIBindStream(graph, second, 0));
+    ok(&table, young!(table, aclmdlRIBindStream(graph, first, 0)));
+    ok(&table, young!(table, aclmdlRIBindStream(graph, second, 0)));
+    let code = young!(table, aclmdlRIBindStream(graph, second, 0));
     assert!(refused(&table, code, ACL_ERROR_RT_STREAM_MODEL).contains("bound to one at a time"));
     add(&card, first, [x, x, x], 1.0, 1).expect("recorded");
     add(&card, second, [y, y, y], 1.0, 1).expect("recorded");
-    let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
+    let code = young!(table, aclmdlRIBuildEnd(graph, null_mut()));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("has no end; call aclmdlRIEndTask"));
-    ok(&table, optional!(table, aclmdlRIEndTask(graph, first)));
+    ok(&table, young!(table, aclmdlRIEndTask(graph, first)));
     let text = add(&card, first, [x, x, x], 1.0, 1).expect_err("after the end");
     assert!(text.contains("has ended graph"), "{text}");
     refused(&table, call!(table, aclmdlRIExecuteAsync(graph, card.stream)), ACL_ERROR_RT_MODEL_CAPTURED);
-    ok(&table, optional!(table, aclmdlRIBuildEnd(graph, null_mut())));
+    ok(&table, young!(table, aclmdlRIBuildEnd(graph, null_mut())));
     let text = add(&card, second, [y, y, y], 1.0, 1).expect_err("complete");
     assert!(text.contains("which is complete; call aclmdlRIUnbindStream first"), "{text}");
     execute(&table, graph, card.stream);
-    ok(&table, optional!(table, aclmdlRIExecute(graph, -1)));
+    ok(&table, young!(table, aclmdlRIExecute(graph, -1)));
     card.synchronize();
     assert_eq!([card.download(x, 4), card.download(y, 4)], [floats(&[4.0]), floats(&[40.0])]);
     for stream in [first, second] {
-        ok(&table, optional!(table, aclmdlRIUnbindStream(graph, stream)));
+        ok(&table, young!(table, aclmdlRIUnbindStream(graph, stream)));
         ok(&table, call!(table, aclrtSynchronizeStream(stream)));
     }
-    let code = optional!(table, aclmdlRIUnbindStream(graph, first));
+    let code = young!(table, aclmdlRIUnbindStream(graph, first));
     assert!(refused(&table, code, ACL_ERROR_RT_STREAM_MODEL).contains("is not bound to graph"));
     ok(&table, call!(table, aclmdlRIDestroy(graph)));
 }

@@ -4,17 +4,20 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_emulator::{CannVersion, CollectiveEngine, Config, Emulator, Mode};
+use ascend_tp_emulator::{CannVersion, CollectiveEngine, Config, Emulator};
 use ascend_tp_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE,
-    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table,
-    aclError, aclmdlRI, aclmdlRICaptureMode, aclrtMemMallocPolicy,
+    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, HcclComm, HcclDataType, HcclResult, aclError, aclmdlRI,
+    aclmdlRICaptureMode, aclrtMemMallocPolicy,
 };
 
-use crate::capture::optional;
+use crate::common::collective::sum;
 use crate::common::operators::add;
-use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
+use crate::common::strict::strict;
 
+use crate::common::{Card, call, hccl_ok, hccl_refused, machine, machine_of, ok, refused, world, young};
+
+const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
 
@@ -29,23 +32,15 @@ fn end(card: &Card<'_>) -> (aclError, aclmdlRI) {
     (code, graph)
 }
 
-fn all_reduce(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> HcclResult {
-    card.enter();
-    let (dtype, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
-    call!(card.table, HcclAllReduce(buffer, buffer, 1, dtype, sum, comm, card.stream))
-}
-
 fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, aclmdlRI) {
     begin(card, RELAXED);
-    hccl_ok(card.table, all_reduce(card, comm, buffer));
+    hccl_ok(card.table, sum(card, comm, buffer, FP32, 1));
     end(card)
 }
 
 /// Returns their number and the refusal of the next one.
 fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String>) {
-    let emulator = Emulator::new(Config { engine, ..Config::with_cards(1) }).expect("a machine");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (_emulator, table) = machine_of(Config { engine, ..Config::with_cards(1) });
     ok(&table, call!(table, aclrtSetDevice(0)));
     for made in 0..most {
         let (mut device, mut comm) = (0, null_mut());
@@ -74,20 +69,20 @@ fn a_built_graph_takes_what_a_captured_one_does() {
     let card = Card::new(&table, 0);
     let buffer = card.malloc(4);
     let (mut graph, mut bound) = (null_mut(), [null_mut(); 2]);
-    ok(&table, optional!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
+    ok(&table, young!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
     for stream in &mut bound {
         ok(&table, call!(table, aclrtCreateStreamWithConfig(std::ptr::from_mut(stream), 0, 4)));
-        ok(&table, optional!(table, aclmdlRIBindStream(graph, *stream, 0)));
+        ok(&table, young!(table, aclmdlRIBindStream(graph, *stream, 0)));
         add(&card, *stream, [buffer, buffer, buffer], 1.0, 1).expect("recorded");
     }
-    ok(&table, optional!(table, aclmdlRIEndTask(graph, bound[0])));
+    ok(&table, young!(table, aclmdlRIEndTask(graph, bound[0])));
     // All streams but one, in addition to the default, the card's own and the two bound streams.
     let mut streams: Vec<_> = (5..1984).map(|_| card.stream()).collect();
-    let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
+    let code = young!(table, aclmdlRIBuildEnd(graph, null_mut()));
     let refusal = refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE);
     assert!(refusal.contains("too few left for a graph, which takes 2"), "{refusal}");
     ok(&table, call!(table, aclrtDestroyStream(streams.pop().expect("some"))));
-    ok(&table, optional!(table, aclmdlRIBuildEnd(graph, null_mut())));
+    ok(&table, young!(table, aclmdlRIBuildEnd(graph, null_mut())));
 }
 
 #[test]
@@ -144,7 +139,7 @@ fn collectives_are_captured_from_8_5_on() {
         cards[0].enter();
         let buffer = cards[0].malloc(4);
         begin(&cards[0], RELAXED);
-        let found = all_reduce(&cards[0], comms[0], buffer);
+        let found = sum(&cards[0], comms[0], buffer, FP32, 1);
         if is_taken {
             hccl_ok(&table, found);
             ok(&table, end(&cards[0]).0);
@@ -156,18 +151,9 @@ fn collectives_are_captured_from_8_5_on() {
     }
 }
 
-fn strict(cards: usize) -> (Emulator, std::sync::Arc<Table>) {
-    let mut config = Config::with_cards(cards);
-    config.mode = Mode::Strict { seed: 1 };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
-}
-
 #[test]
 fn strict_mode_refuses_what_a_capture_takes_with_luck() {
-    let (_emulator, table) = strict(1);
+    let (_emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     let mut address = null_mut();
     let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
@@ -183,7 +169,7 @@ fn strict_mode_refuses_what_a_capture_takes_with_luck() {
 
 #[test]
 fn strict_mode_refuses_links_that_are_made_while_capturing() {
-    let (_emulator, table) = strict(2);
+    let (_emulator, table) = strict(2, 1);
     let (cards, comms) = world(&table, 2);
     let buffers: Vec<*mut c_void> = cards
         .iter()
@@ -193,7 +179,7 @@ fn strict_mode_refuses_links_that_are_made_while_capturing() {
         })
         .collect();
     begin(&cards[0], RELAXED);
-    let found = all_reduce(&cards[0], comms[0], buffers[0]);
+    let found = sum(&cards[0], comms[0], buffers[0], FP32, 1);
     let text = crate::common::message(&table);
     assert!(
         found != HcclResult::HCCL_SUCCESS && text.contains("first collective of a communicator"),
@@ -201,7 +187,7 @@ fn strict_mode_refuses_links_that_are_made_while_capturing() {
     );
     refused(&table, end(&cards[0]).0, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
     for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
-        hccl_ok(&table, all_reduce(card, *comm, *buffer));
+        hccl_ok(&table, sum(card, *comm, *buffer, FP32, 1));
     }
     for card in &cards {
         card.synchronize();

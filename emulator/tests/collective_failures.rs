@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use crate::common::*;
-use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_emulator::Config;
 use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
 };
@@ -196,9 +196,7 @@ fn a_rank_that_never_comes_is_named() {
         exec_timeout: Duration::from_millis(30),
         ..Config::with_cards(3)
     };
-    let emulator = Emulator::new(limits).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (_emulator, table) = machine_of(limits);
     let (cards, comms) = world(&table, 3);
     let mut info = HcclRootInfo { internal: [0; 4108] };
     cards[0].enter();

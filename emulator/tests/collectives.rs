@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::collective::{addressed, contribution, reduced, value};
 use crate::common::*;
 use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
@@ -13,30 +14,6 @@ use ascend_tp_sys::{
 const WORLDS: [usize; 6] = [1, 2, 3, 5, 8, 9];
 /// Includes more than one tile of any type.
 const SIZES: [usize; 5] = [0, 1, 17, 251, 33_023];
-
-/// Returns a value that is exact in every type, and different across ranks and indices.
-fn value(rank: usize, i: usize) -> i64 {
-    ((i * 7 + rank * 3) % 11) as i64 - 5
-}
-
-fn factor(rank: usize, i: usize) -> i64 {
-    [1, -1, 2, 1, 1][(i + rank) % 5]
-}
-
-fn reduced(op: HcclReduceOp, world: usize, i: usize) -> i64 {
-    let values = (0..world).map(|rank| value(rank, i));
-    match op {
-        HcclReduceOp::HCCL_REDUCE_SUM => values.sum(),
-        HcclReduceOp::HCCL_REDUCE_PROD => (0..world).map(|rank| factor(rank, i)).product(),
-        HcclReduceOp::HCCL_REDUCE_MAX => values.max().unwrap_or(0),
-        HcclReduceOp::HCCL_REDUCE_MIN => values.min().unwrap_or(0),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn contribution(op: HcclReduceOp, rank: usize, i: usize) -> i64 {
-    if op == HcclReduceOp::HCCL_REDUCE_PROD { factor(rank, i) } else { value(rank, i) }
-}
 
 const OPS: [HcclReduceOp; 4] = [
     HcclReduceOp::HCCL_REDUCE_SUM,
@@ -109,7 +86,7 @@ fn all_reduce_and_reduce() {
         let world = World::new(&table, n);
         for (dtype, size) in REDUCED.iter().flat_map(|dtype| SIZES.map(|size| (*dtype, size))) {
             for op in OPS.into_iter().filter(|op| is_offered(*op, dtype)) {
-                let sent = |rank| encode(dtype, (0..size).map(|i| contribution(op, rank, i)));
+                let sent = |rank| encode(dtype, (0..size).map(|i| contribution(Some(op), rank, i)));
                 let result = || encode(dtype, (0..size).map(|i| reduced(op, n, i)));
                 let count = size as u64;
                 world.check(
@@ -162,7 +139,7 @@ fn reduce_scatter_even_and_uneven() {
                 world.check(
                     "reduce_scatter",
                     |rank, card, comm| {
-                        let bytes = encode(dtype, (0..n * size).map(|i| contribution(op, rank, i)));
+                        let bytes = encode(dtype, (0..n * size).map(|i| contribution(Some(op), rank, i)));
                         let send = world.upload(rank, &bytes);
                         // Odd ranks receive into their block of the send buffer.
                         let own = send.wrapping_byte_add(rank * bytes.len() / n);
@@ -189,8 +166,10 @@ fn reduce_scatter_even_and_uneven() {
                 world.check(
                     "reduce_scatter_v",
                     |rank, card, comm| {
-                        let send =
-                            world.upload(rank, &encode(dtype, (0..total).map(|i| contribution(op, rank, i))));
+                        let send = world.upload(
+                            rank,
+                            &encode(dtype, (0..total).map(|i| contribution(Some(op), rank, i))),
+                        );
                         let recv = world.upload(rank, &encode(dtype, (0..counts[rank]).map(|_| 0)));
                         let (counts_of, displs_of) = (counts.as_ptr().cast(), displs.as_ptr().cast());
                         let own = counts[rank];
@@ -304,10 +283,6 @@ fn broadcast_and_scatter() {
             );
         }
     }
-}
-
-fn addressed(from: usize, to: usize, i: usize) -> i64 {
-    ((from * 31 + to * 7 + i) % 100) as i64
 }
 
 #[test]
@@ -492,9 +467,7 @@ fn rank_threads_meet_through_a_root_info() {
 #[test]
 fn one_thread_of_the_pool_serves_eight_ranks() {
     let config = ascend_tp_emulator::Config { threads: 1, ..ascend_tp_emulator::Config::with_cards(8) };
-    let emulator = ascend_tp_emulator::Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (_emulator, table) = machine_of(config);
     let dtype = HcclDataType::HCCL_DATA_TYPE_INT64;
     rank_threads(&table, 8, |rank, card, comm| {
         let buffer = card.upload(&encode(dtype, [rank as i64; 3]));
@@ -551,9 +524,7 @@ fn header(size: u64, version: u32) -> [std::ffi::c_char; 24] {
 fn results_do_not_depend_on_the_number_of_threads() {
     let run = |threads: usize| {
         let config = ascend_tp_emulator::Config { threads, ..ascend_tp_emulator::Config::with_cards(5) };
-        let emulator = ascend_tp_emulator::Emulator::new(config).expect("the emulator starts");
-        let table = emulator.table();
-        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let (_emulator, table) = machine_of(config);
         let (cards, comms) = world(&table, 5);
         let dtype = HcclDataType::HCCL_DATA_TYPE_FP32;
         let count = 100_003;

@@ -18,7 +18,7 @@ use ascend_tp_sys::{
 };
 
 use crate::common::strict::{strict, texts};
-use crate::common::{Card, call, machine, ok, refused};
+use crate::common::{Card, call, machine, machine_of, ok, refused};
 
 /// Kernels that each break a rule.
 const FAULTY: &str = r#"
@@ -314,9 +314,7 @@ fn what_a_kernel_counts_is_its_time() {
     let Some(path) = library() else { return };
     let soc = Soc::Ascend910B3;
     let config = Config::timed(soc, 1, Numbers::Real);
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (emulator, table) = machine_of(config);
     emulator.record_timeline(Recording::Everything);
     let runs = watched(&emulator);
     let card = Card::new(&table, 0);

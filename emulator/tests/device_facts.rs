@@ -4,21 +4,13 @@
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 
-use crate::common::{Card, call, machine, ok, refused};
+use crate::common::{Card, call, machine, ok, refused, young};
 use ascend_tp_emulator::{Config, Emulator, Soc};
 use ascend_tp_sys::{
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_INVALID_DEVICEID, ACL_ERROR_RT_PARAM_INVALID, aclCannAttr,
     aclDeviceInfo, aclrtDevAttr, aclrtDevResLimitType, aclrtErrorInfo, aclrtErrorType, aclrtPtrAttributes,
     aclrtUtilizationInfo,
 };
-
-macro_rules! young {
-    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        let function = $table.$name.expect("modelled");
-        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
-        unsafe { function($($arg),*) }
-    }};
-}
 
 #[test]
 fn every_chip_tells_its_own_numbers() {

@@ -29,9 +29,7 @@ fn emulator(world: usize) -> Emulator {
         threads: 2,
         ..Config::with_cards(world + 1)
     };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    ok(&emulator.table(), call!(emulator.table(), aclInit(std::ptr::null())));
-    emulator
+    machine_of(config).0
 }
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use crate::common::{Card, H2D, call, hccl_refused, ok, refused, world};
+use crate::common::{Card, H2D, call, hccl_refused, machine_of, notify, ok, refused, world, young};
 use ascend_tp_emulator::{Config, Emulator, Sharing};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
@@ -16,20 +16,8 @@ use ascend_tp_sys::{
     aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
 
-macro_rules! young {
-    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        let function = $table.$name.expect("modelled");
-        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
-        unsafe { function($($arg),*) }
-    }};
-}
-
-fn machine(cards: usize) -> (Emulator, Arc<Table>) {
-    let config = Config { sharing: Sharing::Host, ..Config::with_cards(cards) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
+fn shared(cards: usize) -> (Emulator, Arc<Table>) {
+    machine_of(Config { sharing: Sharing::Host, ..Config::with_cards(cards) })
 }
 
 const PART: &str = "ASCEND_TP_TEST_IPC_PART";
@@ -57,7 +45,7 @@ fn physical(table: &Table, size: usize) -> *mut std::ffi::c_void {
 
 #[test]
 fn a_key_gives_the_same_bytes_at_another_address() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = shared(1);
     let card = Card::new(&table, 0);
     let bytes: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
     let memory = card.upload(&bytes);
@@ -130,7 +118,7 @@ impl Second {
 #[test]
 fn the_second_process() {
     let Ok(part) = std::env::var(PART) else { return };
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     let card = Card::new(&table, 1);
     let mut lines = std::io::stdin().lines();
     let mut next = || lines.next().expect("a line").expect("text");
@@ -232,7 +220,7 @@ fn maps_physical_memory(
 
 #[test]
 fn another_process_on_the_list_reads_and_writes_the_memory_of_a_key() {
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     let card = Card::new(&table, 0);
     let memory = card.upload(&[1, 2, 3, 4]);
     let key = export(&table, memory, 4, 0);
@@ -256,7 +244,7 @@ fn another_process_on_the_list_reads_and_writes_the_memory_of_a_key() {
 
 #[test]
 fn another_process_maps_the_physical_memory_of_a_handle() {
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     let card = Card::new(&table, 0);
     let (handle, mut address) = (physical(&table, 2 * MIB), null_mut());
     ok(&table, call!(table, aclrtReserveMemAddress(&raw mut address, 2 * MIB, 0, null_mut(), 0)));
@@ -282,12 +270,6 @@ fn another_process_maps_the_physical_memory_of_a_handle() {
     second.end();
     ok(&table, call!(table, aclrtUnmapMem(address)));
     ok(&table, call!(table, aclrtFreePhysical(handle)));
-}
-
-fn notify(table: &Table) -> aclrtNotify {
-    let mut notify = null_mut();
-    ok(table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
-    notify
 }
 
 fn notify_key(table: &Table, notify: aclrtNotify, flags: u64) -> CString {
@@ -321,7 +303,7 @@ fn handle_of(text: &str) -> aclrtIpcEventHandle {
 
 #[test]
 fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     let card = Card::new(&table, 0);
     let (notify, (event, handle)) = (notify(&table), shared_event(&table));
     let key = notify_key(&table, notify, 0);
@@ -347,7 +329,7 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
 
 #[test]
 fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
-    let (_emulator, table) = machine(1);
+    let (_emulator, table) = shared(1);
     let card = Card::new(&table, 0);
     let (first, side) = (notify(&table), card.stream());
     ok(&table, young!(table, aclrtRecordNotify(first, card.stream)));
@@ -380,7 +362,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
 
 #[test]
 fn keys_of_words_and_of_memory_are_told_apart_and_one_process_modes_have_none() {
-    let (_emulator, table) = machine(1);
+    let (_emulator, table) = shared(1);
     let card = Card::new(&table, 0);
     let notify = notify(&table);
     let (key, mut seen) = (notify_key(&table, notify, 2), null_mut());
@@ -423,7 +405,7 @@ unsafe extern "C" fn note(info: *mut aclrtExceptionInfo) {
 
 #[test]
 fn a_program_is_told_of_the_task_that_failed() {
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     assert!(TELLER.set(table.clone()).is_ok());
     let card = Card::new(&table, 1);
     ok(&table, call!(table, aclrtSetExceptionInfoCallback(Some(note))));
@@ -451,7 +433,7 @@ fn a_program_is_told_of_the_task_that_failed() {
 
 #[test]
 fn zero_copy_memory_of_communicators_is_of_another_card() {
-    let (_emulator, table) = machine(2);
+    let (_emulator, table) = shared(2);
     let (cards, comms) = world(&table, 2);
     let memory = cards[0].malloc(64);
     let code = call!(table, HcclCommSetMemoryRange(comms[0], memory, 64, 0, 0));

@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 use ascend_tp_emulator::ReportKind;
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table, aclDataType};
 
+use crate::common::collective::sum;
 use crate::common::operators::{Joined, Sizes, apart, group_name, joined, tensor};
 use crate::common::strict::{on_threads, strict, texts};
 use crate::common::{Card, D2D, call, encode, hccl_ok, machine, message, ok, world};
@@ -222,12 +223,6 @@ fn attributes_have_one_value() {
     }
 }
 
-fn sum(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: i64, comm: HcclComm) {
-    card.enter();
-    let (fp16, sum) = (HcclDataType::HCCL_DATA_TYPE_FP16, HcclReduceOp::HCCL_REDUCE_SUM);
-    hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count as u64, fp16, sum, comm, card.stream)));
-}
-
 /// Returns the outcome of rank 0's stream if rank 1 leaves without its call.
 fn abandoned(call: impl Fn(&Table, &Card<'_>, HcclComm, [*mut c_void; 4], Sizes)) -> (i32, String) {
     let (_emulator, table) = machine(2);
@@ -240,8 +235,10 @@ fn abandoned(call: impl Fn(&Table, &Card<'_>, HcclComm, [*mut c_void; 4], Sizes)
 
 #[test]
 fn a_call_whose_peer_is_gone_ends_as_a_collective_does() {
-    let alone =
-        abandoned(|table, card, comm, [_, _, out, _], of| sum(table, card, out, of.rows * of.columns, comm));
+    let alone = abandoned(|table, card, comm, [_, _, out, _], of| {
+        let count = (of.rows * of.columns) as u64;
+        hccl_ok(table, sum(card, comm, out, HcclDataType::HCCL_DATA_TYPE_FP16, count));
+    });
     let fused = abandoned(|table, card, comm, memory, of| {
         joined(card, &group_name(table, comm), Joined::AllReduce, of, F16, memory).expect("is taken");
     });

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Card, Gate, call, hccl_ok, ok, world};
+use crate::common::{Card, Gate, call, hccl_ok, machine_of, ok, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus,
@@ -18,9 +18,7 @@ const NEVER: Duration = Duration::from_secs(120);
 /// Collectives of two cards wait one second.
 fn impatient() -> (Emulator, Arc<Table>) {
     let config = Config { exec_timeout: Duration::from_secs(1), ..Config::with_cards(2) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (emulator, table) = machine_of(config);
     (emulator, table)
 }
 

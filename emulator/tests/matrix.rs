@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use crate::common::collective::{Args, invoke};
+use crate::common::collective::{Args, contribution, invoke, reduced, value};
 use crate::common::*;
 use ascend_tp_emulator::{CollectiveRule, InPlace, Named, collective_rules};
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
@@ -18,29 +18,6 @@ const BUFFER_BYTES: usize = 2 * MIB;
 const GUARD: [u8; 16] = [0xA5; 16];
 /// Every pattern repeats: 11 for values, 5 for factors.
 const PERIOD: usize = 55;
-
-/// Returns a value that is exact in every type, also summed over nine ranks.
-fn value(rank: usize, j: usize) -> i64 {
-    ((j * 7 + rank * 3) % 11) as i64 - 5
-}
-
-fn factor(rank: usize, j: usize) -> i64 {
-    [1, -1, 2, 1, 1][(j + rank) % 5]
-}
-
-fn contribution(op: Option<HcclReduceOp>, rank: usize, j: usize) -> i64 {
-    if op == Some(HcclReduceOp::HCCL_REDUCE_PROD) { factor(rank, j) } else { value(rank, j) }
-}
-
-fn reduced(op: HcclReduceOp, world: usize, j: usize) -> i64 {
-    let all = (0..world).map(|rank| contribution(Some(op), rank, j));
-    match op {
-        HcclReduceOp::HCCL_REDUCE_SUM => all.sum(),
-        HcclReduceOp::HCCL_REDUCE_PROD => all.product(),
-        HcclReduceOp::HCCL_REDUCE_MAX => all.max().unwrap_or_default(),
-        _ => all.min().unwrap_or_default(),
-    }
-}
 
 /// Repeats every [`PERIOD`] elements.
 fn pattern(dtype: HcclDataType, count: usize, element: impl Fn(usize) -> i64) -> Vec<u8> {

@@ -48,10 +48,7 @@ fn init_and_finalize_return_their_documented_codes() {
 fn a_second_init_is_harmless_and_counts_since_8_5() {
     for cann in CannVersion::ALL {
         let mode = Mode::Strict { seed: 1 };
-        let emulator =
-            Emulator::new(Config { cann, mode, ..Config::with_cards(1) }).expect("the emulator starts");
-        let table = emulator.table();
-        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let (emulator, table) = machine_of(Config { cann, mode, ..Config::with_cards(1) });
         assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
         assert!(message(&table).is_empty());
         assert_eq!(call!(table, aclrtGetLastError(aclrtLastErrLevel(0))), 0);
@@ -202,9 +199,7 @@ fn streams_for_programs_on_the_card_can_be_made_and_stopped() {
     ok(&table, stop(stream));
     ok(&table, call!(table, aclrtDestroyStream(stream)));
     let soc = ascend_tp_emulator::Soc::Ascend910_9391;
-    let emulator = Emulator::new(Config { soc, ..Config::with_cards(1) }).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (_emulator, table) = machine_of(Config { soc, ..Config::with_cards(1) });
     let card = Card::new(&table, 0);
     let stop = table.aclrtStreamStop.expect("modelled");
     // SAFETY: a handle of this table.
@@ -343,9 +338,7 @@ fn streams_and_their_limit() {
 #[test]
 fn out_of_memory_is_an_error_with_the_cards_numbers() {
     let config = Config { hbm_bytes: 1 << 30, ..Config::with_cards(2) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (emulator, table) = machine_of(config);
     ok(&table, call!(table, aclrtSetDevice(1)));
     let (mut address, mut second) = (null_mut(), null_mut());
     ok(&table, call!(table, aclrtMalloc(&raw mut address, 600 << 20, HUGE)));

@@ -1,26 +1,11 @@
 //! Streams that are aborted, destroyed or fail while they wait.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::common::{Card, Gate, call, machine, message, ok, refused};
+use crate::common::{Card, Gate, call, machine, message, notify, ok, refused, young};
 use ascend_tp_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_TASK_TIMEOUT};
-use ascend_tp_sys::{Table, aclrtNotify, aclrtStream};
-
-macro_rules! young {
-    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        let function = $table.$name.expect("modelled");
-        // SAFETY: valid pointers and handles of this table.
-        unsafe { function($($arg),*) }
-    }};
-}
-
-fn notify(table: &Table) -> aclrtNotify {
-    let mut notify = null_mut();
-    ok(table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
-    notify
-}
+use ascend_tp_sys::{Table, aclrtStream};
 
 fn outcome(table: &Table, stream: aclrtStream) -> i32 {
     call!(table, aclrtSynchronizeStream(stream))

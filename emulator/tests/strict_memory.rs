@@ -7,8 +7,8 @@ use std::process::Command;
 use std::ptr::null_mut;
 
 use crate::common::strict::{strict, texts};
-use crate::common::{Card, D2D, D2H, H2D, call, ok, refused};
-use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
+use crate::common::{Card, D2D, D2H, H2D, call, machine_of, ok, refused};
+use ascend_tp_emulator::{Config, Mode, ReportKind};
 
 const PARAM_INVALID: i32 = 107_000;
 
@@ -240,9 +240,7 @@ fn a_stream_destroyed_by_force_under_work_is_named_with_that_work() {
     let mut found = Vec::new();
     for seed in 0..16 {
         let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(1) };
-        let emulator = Emulator::new(config).expect("the emulator starts");
-        let table = emulator.table();
-        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let (emulator, table) = machine_of(config);
         let card = Card::new(&table, 0);
         let (buffer, stream) = (card.malloc(8), card.stream());
         ok(&table, call!(table, aclrtMemsetAsync(buffer, 8, 0, 8, stream)));

@@ -4,12 +4,13 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::collective::sum;
 use crate::common::strict::{strict, texts};
 use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
 use ascend_tp_emulator::{Fault, ReportKind};
 use ascend_tp_sys::{
-    HcclDataType, HcclReduceOp, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus,
-    aclrtStream, aclrtStreamStatus,
+    HcclDataType, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtStream,
+    aclrtStreamStatus,
 };
 
 fn me() -> String {
@@ -170,9 +171,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
 
 fn all_reduce(table: &Table, cards: &[Card<'_>], comms: &[*mut c_void], buffers: &[*mut c_void]) {
     for ((card, comm), buffer) in cards.iter().zip(comms).zip(buffers) {
-        card.enter();
-        let (dtype, op) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
-        hccl_ok(table, call!(table, HcclAllReduce(*buffer, *buffer, 16, dtype, op, *comm, card.stream)));
+        hccl_ok(table, sum(card, *comm, *buffer, HcclDataType::HCCL_DATA_TYPE_FP32, 16));
     }
 }
 

@@ -19,20 +19,17 @@ use ascend_tp_machine::{
 };
 use ascend_tp_sys::{
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT, HcclComm,
-    HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor,
-    aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream,
-    aclrtStreamStatus,
+    HcclDataType, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode,
+    aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream, aclrtStreamStatus,
 };
+use common::collective::sum;
 use common::operators::{Joined, Planned, Sizes, add, group_name, joined, plan, tensor};
-use common::{Card, call, encode, hccl_ok, hccl_refused, message, ok, refused, world};
+use common::{Card, call, encode, hccl_ok, hccl_refused, machine_of, message, ok, refused, world};
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
-const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
 
 fn started(config: Config) -> (Emulator, Arc<Table>) {
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (emulator, table) = machine_of(config);
     emulator.record_timeline(Recording::Everything);
     (emulator, table)
 }
@@ -88,8 +85,7 @@ fn await_event(card: &Card<'_>, stream: aclrtStream, event: aclrtEvent) {
 }
 
 fn all_reduce(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void, count: u64) {
-    let code = call!(card.table, HcclAllReduce(buffer, buffer, count, FP32, SUM, comm, card.stream));
-    hccl_ok(card.table, code);
+    hccl_ok(card.table, sum(card, comm, buffer, FP32, count));
 }
 
 fn of_lane(spans: &[LaneSpan], lane: Lane) -> Vec<LaneSpan> {

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use crate::common::{Card, D2D, H2D, call, machine, ok, refused};
+use crate::common::{Card, D2D, H2D, call, machine, machine_of, ok, refused};
 use ascend_tp_emulator::Config;
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MEMORY_ALLOCATION,
@@ -130,9 +130,7 @@ fn what_breaks_a_rule_is_refused_by_name() {
 #[test]
 fn physical_memory_is_what_a_card_has() {
     let config = Config { hbm_bytes: 8 << 20, ..Config::with_cards(1) };
-    let emulator = ascend_tp_emulator::Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (_emulator, table) = machine_of(config);
     let _card = Card::new(&table, 0);
     let base = reserve(&table, 1 << 40);
     let first = physical(&table, 0, 6 * MIB);

@@ -3,20 +3,12 @@
 
 use std::ptr::null_mut;
 
-use crate::common::{Card, D2H, H2D, call, machine, ok, refused};
+use crate::common::{Card, D2H, H2D, call, machine, ok, refused, young};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
     ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_TASK_TIMEOUT, aclDataType, aclrtHostRegisterType,
     aclrtReduceKind, aclrtStreamStatus,
 };
-
-macro_rules! young {
-    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        let function = $table.$name.expect("modelled");
-        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
-        unsafe { function($($arg),*) }
-    }};
-}
 
 #[test]
 fn a_wait_that_takes_too_long_fails_its_stream_and_names_what_it_waited_for() {

@@ -8,6 +8,7 @@ use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
 };
 
+use super::common::collective::{addressed, value};
 use super::common::{Card, call, encode, hccl_ok, ok, world};
 use super::runtime::leave;
 
@@ -48,11 +49,6 @@ fn part(table: &Table, cards: &[Card<'_>], comms: &[HcclComm]) {
         hccl_ok(table, call!(table, HcclCommDestroy(*comm)));
     }
     cards.iter().for_each(leave);
-}
-
-/// Returns element `i` of a rank's data, small enough for exact sums.
-fn value(rank: usize, i: usize) -> i64 {
-    (rank * 10 + i % 7) as i64
 }
 
 struct World<'a> {
@@ -214,10 +210,6 @@ fn one_to_all_and_back(world: &World<'_>, n: usize) {
         },
         |_| Some((0..n).flat_map(|rank| (0..rank + 2).map(move |i| value(rank, i))).collect()),
     );
-}
-
-fn addressed(from: usize, to: usize, i: usize) -> i64 {
-    (from * 31 + to * 7 + i % 5) as i64
 }
 
 fn all_to_all(world: &World<'_>, n: usize) {

@@ -3,21 +3,17 @@
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-use ascend_tp_sys::{Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor};
+use ascend_tp_sys::{Table, aclDataType, aclFormat, aclOpExecutor, aclTensor};
 
+use super::common::operators::scalar;
 use super::common::{Card, call, message, ok};
 use super::runtime::leave;
 
+/// Null strides stand for contiguous rows.
 fn tensor(table: &Table, dims: &[i64], address: *mut c_void) -> *mut aclTensor {
     let (n, dtype, format) = (dims.len() as u64, aclDataType::ACL_FLOAT, aclFormat::ACL_FORMAT_ND);
     let made =
         call!(table, aclCreateTensor(dims.as_ptr(), n, dtype, null(), 0, format, dims.as_ptr(), n, address));
-    assert!(!made.is_null(), "{}", message(table));
-    made
-}
-
-fn scalar(table: &Table, mut value: f32) -> *mut aclScalar {
-    let made = call!(table, aclCreateScalar((&raw mut value).cast(), aclDataType::ACL_FLOAT));
     assert!(!made.is_null(), "{}", message(table));
     made
 }

@@ -1,29 +1,65 @@
-//! Runs plans on emulated cards and returns every value of every rank.
+//! Emulated machines, files of the workspace, and runs that return every value of every rank.
 //!
 //! Input: the plans of all ranks, and weights and inputs by name. Output: a [`Run`]. Comparisons
 //! are elsewhere.
 
 pub(crate) mod cases;
 pub(crate) mod instruction_sets;
+pub(crate) mod random;
 pub(crate) mod trainers;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
 use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, ProgramId};
+use ascend_tp::generate::Model;
+use ascend_tp::generate::verify::Reference;
 use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
 
 pub(crate) type Tensors = BTreeMap<String, HostTensor>;
 
-/// Creates an emulated machine with a timeout of half a minute.
+/// Returns a file or folder of the workspace.
+pub(crate) fn path(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Returns a tiny checkpoint with expected results.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    path("tests/fixtures").join(name)
+}
+
+pub(crate) fn open(folder: &Path) -> Model {
+    Model::open(folder).unwrap_or_else(|problems| panic!("{}: {problems}", folder.display()))
+}
+
+/// Opens the shipped model.
+pub(crate) fn shipped() -> Model {
+    open(&path("models/kjv-qwen2"))
+}
+
+/// Opens a fixture with its logits and tokens from transformers.
+pub(crate) fn with_reference(name: &str) -> (Model, Reference) {
+    let model = open(&fixture(name));
+    let reference = fixture(name).join("expected.safetensors");
+    let reference = Reference::open(&reference, model.config.vocab_size).unwrap();
+    (model, reference)
+}
+
+pub(crate) fn machine(config: Config) -> (Emulator, Arc<Cann>) {
+    let emulator = Emulator::new(config).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    (emulator, cann)
+}
+
+/// Creates an emulated machine with a timeout of two minutes.
 pub(crate) fn cann(cards: usize) -> Arc<Cann> {
-    let limit = Duration::from_secs(30);
-    let config = Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) };
-    Cann::new(Emulator::new(config).unwrap().table()).unwrap()
+    let limit = Duration::from_secs(120);
+    machine(Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) }).1
 }
 
 pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Result<Engine, Error> {

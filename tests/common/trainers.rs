@@ -15,11 +15,10 @@ use ascend_tp_emulator::{Config, Emulator, Mode};
 use tempfile::TempDir;
 
 use super::cases::{cases, seed};
+use super::machine;
 
 pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
-    (emulator, cann)
+    machine(Config { mode, ..Config::with_cards(count) })
 }
 
 pub(crate) fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {

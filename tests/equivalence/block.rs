@@ -5,8 +5,8 @@ use ascend_tp::program::models::{RunShape, cache_inputs};
 use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
 use proptest::prelude::*;
 
-use super::random::Random;
 use crate::common::Tensors;
+use crate::common::random::Random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -141,7 +141,7 @@ impl Block {
             build: Builder::new("block"),
             dtype: self.precision.activations,
             linear: self.precision.weights,
-            random: Random(self.seed),
+            random: Random::new(self.seed),
             drawn: Default::default(),
             pinnable: Vec::new(),
             weights: Vec::new(),

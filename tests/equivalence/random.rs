@@ -12,6 +12,7 @@ use ascend_tp::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, 
 use proptest::prelude::*;
 
 use crate::common::Tensors;
+use crate::common::random::Random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Gene {
@@ -116,7 +117,7 @@ impl Drawn {
 
 impl Leaf {
     fn tensor(&self, seed: u64) -> HostTensor {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let elems = self.shape.elems();
         match self.fill {
             Fill::Floats { bound } => {
@@ -133,30 +134,6 @@ impl Leaf {
                 HostTensor::int(self.shape.clone(), self.dtype, places.collect())
             }
         }
-    }
-}
-
-/// `SplitMix64` (Steele, Lea, Flood 2014), which depends only on the seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn shuffled(&mut self, count: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..count).collect();
-        for at in (1..count).rev() {
-            order.swap(at, self.below(at as u64 + 1) as usize);
-        }
-        order
     }
 }
 
@@ -332,13 +309,13 @@ impl Writer<'_> {
                 w_shape.push(self.size(*pick));
                 out.push(letter);
             }
-            let shuffle = Random(u64::from(order)).shuffled(w_letters.len());
+            let shuffle = Random::new(u64::from(order)).shuffled(w_letters.len());
             w_letters = shuffle.iter().map(|at| w_letters[*at]).collect();
             w_shape = shuffle.iter().map(|at| w_shape[*at]).collect();
             Known { shape: w_shape.clone(), bound: 2, grain: 0, ..x.clone() }
         };
         let out: Vec<char> =
-            Random(u64::from(order) + 1).shuffled(out.len()).into_iter().map(|at| out[at]).collect();
+            Random::new(u64::from(order) + 1).shuffled(out.len()).into_iter().map(|at| out[at]).collect();
         let size = |letter: &char| {
             let in_w = || w_letters.iter().position(|l| l == letter).map_or(1, |dim| w_shape[dim]);
             x_letters.iter().position(|l| l == letter).map_or_else(in_w, |dim| x.shape[dim])
@@ -451,7 +428,7 @@ impl Writer<'_> {
     }
 
     fn permute(&mut self, x: &Known, order: u16) {
-        let dims = Random(u64::from(order)).shuffled(x.shape.len());
+        let dims = Random::new(u64::from(order)).shuffled(x.shape.len());
         let shape = dims.iter().map(|dim| x.shape[*dim]).collect();
         self.result(Kind::Permute { dims }, &[x.id], Known { shape, ..x.clone() });
     }

@@ -15,9 +15,9 @@ use ascend_tp::placement::{self, Layout, Placed};
 use ascend_tp::program::{Builder, HostTensor, Kind, Role, ValueId};
 use ascend_tp::{Mesh, Pins, parallelize};
 
-use super::random::Random;
 use super::{Data, check};
 use crate::common::cases::{cases, first_cases, seed};
+use crate::common::random::Random;
 use crate::common::{Tensors, cann};
 
 /// Layouts of the operands of one op on one mesh. Ops of two operands have fewer.
@@ -200,7 +200,7 @@ impl Sample {
     }
 
     fn data(&self, operand: usize, seed: u64, shape: &[usize], earlier: &[HostTensor]) -> HostTensor {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let elems: usize = shape.iter().product();
         match self.operands[operand].1 {
             Holds::Floats(dtype) => {
@@ -412,7 +412,7 @@ fn what_verify_accepts_is_what_the_cards_hold() {
 /// meet, or pools are split.
 fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
-    let mut random = Random(found.len() as u64);
+    let mut random = Random::new(found.len() as u64);
     let pairs = product(&[(0..found.len()).collect::<Vec<_>>(), (0..found.len()).collect()]);
     let order = random.shuffled(pairs.len());
     let combinations = order.into_iter().take(cases(24)).filter_map(|at| {
@@ -456,7 +456,7 @@ fn parallelize_suits_every_layout_of_the_operands() {
                 let splits = on[0] == OnAxis::Sharded(0) && !sample.pools().is_multiple_of(cards);
                 !(sample.is_state(0) && (on[0] == OnAxis::Sharded(1) || splits))
             });
-            let drawn = Random(seed()).shuffled(all.len());
+            let drawn = Random::new(seed()).shuffled(all.len());
             let combinations: Vec<Combination> = first_cases(&drawn, LAYOUTS)
                 .iter()
                 .map(|at| vec![(all[*at].clone(), OnAxis::Whole)])

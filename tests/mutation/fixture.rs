@@ -1,7 +1,6 @@
 //! Fixtures: checkpoints with random weights, and logits of the reference implementation.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
@@ -10,7 +9,7 @@ use ascend_tp::program::models::{Head, RunShape, cache_inputs, decoder, input};
 use ascend_tp::program::{HostTensor, Program, Role, interpret};
 use ascend_tp::weights::Checkpoint;
 
-use crate::common::Tensors;
+use crate::common::{Tensors, fixture};
 
 pub(crate) const NAMES: [&str; 5] =
     ["llama3-ropescaling", "qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
@@ -39,7 +38,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn read(name: &'static str, head: Head, cards: usize) -> Self {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let folder = fixture(name);
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
         let config = ModelConfig::from_json(&config).unwrap();
         let expected = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();

@@ -26,6 +26,7 @@ use ascend_tp::{Cann, collective, program};
 use super::lowered::{with_kind, without, without_member};
 use super::plans::{exchanges, remove};
 use crate::common::cann;
+use crate::common::random::Random;
 
 /// Sequences per step: not divisible by two or three data-parallel cards.
 const SEQUENCES: usize = 5;
@@ -115,34 +116,24 @@ fn recipe(optimizer: Optimizer) -> Recipe {
 const ADAMW: Optimizer = Optimizer::Adamw { betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0.2 };
 const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.2 };
 
-/// Hashes a name and a position to a number below `below`: FNV-1a with the last mix of
-/// `SplitMix64`.
-fn number(name: &str, at: usize, below: u64) -> u64 {
-    let bytes = name.bytes().chain(at.to_le_bytes());
-    let z = bytes
-        .fold(0xCBF2_9CE4_8422_2325, |z: u64, byte| (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    (z >> 32) % below
-}
-
 /// Returns a weight with values from -1 to 1, plus 1 for norms.
 fn weight(tensor: &Tensor) -> Vec<u8> {
     let start = if tensor.name.contains("norm") { 1.0 } else { 0.0 };
-    let value = |at: usize| start + number(&tensor.name, at, 2001) as f32 / 1000.0 - 1.0;
-    (0..tensor.shape.elems()).flat_map(|at| value(at).to_le_bytes()).collect()
+    let mut random = Random::of(&tensor.name);
+    (0..tensor.shape.elems()).flat_map(|_| (start + random.unit()).to_le_bytes()).collect()
 }
 
 /// Ids of the whole vocabulary, two documents per sequence, some ignored labels.
 fn batch(config: &ModelConfig, recipe: &Recipe, step: usize) -> Batch {
     let (sequences, seq) = (recipe.global_batch, recipe.seq);
-    let id = |at: usize| number("ids", at + 1000 * step, config.vocab_size as u64) as i32;
+    let mut random = Random::new(step as u64);
     let place = |at: usize| (at % seq) as i32;
     let first = seq as i32 / 2;
     Batch {
         step: step as u64,
         global_batch: sequences,
         sequence: seq,
-        tokens: (0..sequences * (seq + 1)).map(id).collect(),
+        tokens: (0..sequences * (seq + 1)).map(|_| random.below(config.vocab_size as u64) as i32).collect(),
         ignore: (0..sequences * seq).map(|at| u8::from(at % 7 == 3)).collect(),
         positions: (0..sequences * seq).map(|at| place(at) % first).collect(),
         documents: (0..sequences * seq).map(|at| place(at) / first).collect(),

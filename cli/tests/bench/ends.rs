@@ -2,17 +2,14 @@
 //! is at work when its link thread exists.
 
 use std::fs;
-use std::io::Read;
-use std::net::TcpListener;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, after, bounded};
+use crossbeam_channel::after;
 
-use super::{command, text};
-
-/// Time limit against hangs.
-const LONG: Duration = Duration::from_secs(300);
+use super::command;
+use crate::processes::{LONG, finish_one, free_port};
+use crate::stderr;
 
 /// Exchanges without an end.
 const ENDLESS: &str = "collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000 --device emulator --quick";
@@ -25,7 +22,7 @@ fn start(arguments: &str, variables: &[(&str, String)]) -> Child {
 
 /// Starts ranks as a shell loop does.
 fn start_ranks(ranks: usize) -> Vec<Child> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let variables = |rank: usize| {
         [("RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_RANK", rank), ("MASTER_PORT", usize::from(port))]
             .map(|(name, value)| (name, value.to_string()))
@@ -89,25 +86,6 @@ fn wait_for_end(processes: &[u32]) {
     wait("no process left", || (!processes.iter().any(|process| is_there(*process))).then_some(()));
 }
 
-/// Waits for a process, and kills it at the time limit.
-fn finish(mut child: Child) -> Output {
-    let id = child.id();
-    let (done, waiting) = bounded::<()>(0);
-    let guard = std::thread::spawn(move || {
-        let hangs = waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout);
-        if hangs {
-            signal("KILL", id);
-        }
-        hangs
-    });
-    let mut stderr = Vec::new();
-    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
-    let status = child.wait().unwrap();
-    drop(done);
-    assert!(!guard.join().unwrap(), "process {id} hung");
-    Output { status, stdout: Vec::new(), stderr }
-}
-
 #[test]
 fn a_rank_that_a_signal_ends_is_named_by_all_others() {
     for (name, rank, code) in
@@ -118,10 +96,10 @@ fn a_rank_that_a_signal_ends_is_named_by_all_others() {
         let ended = ranks.remove(rank);
         let who = format!("rank {rank} (card {rank}, process {} on ", ended.id());
         signal(name, ended.id());
-        assert_eq!(finish(ended).status.code(), code, "{name}");
+        assert_eq!(finish_one(ended).status.code(), code, "{name}");
         for other in ranks {
-            let output = finish(other);
-            let errors = text(&output.stderr);
+            let output = finish_one(other);
+            let errors = stderr(&output);
             assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
             assert!(errors.contains(&who), "{name}: {errors}");
         }
@@ -136,8 +114,8 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
         let mut stopped = ranks.remove(rank);
         signal("STOP", stopped.id());
         for other in ranks {
-            let output = finish(other);
-            let errors = text(&output.stderr);
+            let output = finish_one(other);
+            let errors = stderr(&output);
             assert_eq!(output.status.code(), Some(3), "{errors}");
             let expected = format!("rank {rank} (card {rank}, process {} on ", stopped.id());
             assert!(errors.contains(&expected) && errors.contains("is stopped (SIGSTOP)"), "{errors}");
@@ -153,7 +131,7 @@ fn ranks_that_bench_starts_end_with_it() {
         let parent = start(&format!("{ENDLESS} --processes 3"), &[]);
         let ranks = wait_for_children(parent.id(), 3);
         signal(name, parent.id());
-        assert_eq!(finish(parent).status.code(), code, "{name}");
+        assert_eq!(finish_one(parent).status.code(), code, "{name}");
         wait_for_end(&ranks);
     }
 }
@@ -168,8 +146,8 @@ fn bench_ends_with_a_rank_that_it_has_started() {
         let parent = start(&format!("{ENDLESS} --processes 3"), &[]);
         let ranks = wait_for_children(parent.id(), 3);
         signal(name, ranks[1]);
-        let output = finish(parent);
-        let errors = text(&output.stderr);
+        let output = finish_one(parent);
+        let errors = stderr(&output);
         assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
         let named =
             [format!("rank 1 (process {})", ranks[1]), format!("rank 1 (card 1, process {} on ", ranks[1])];
@@ -208,8 +186,8 @@ fn under_mpirun_a_rank_that_is_killed_is_named() {
         .unwrap();
     let ranks = wait_for_children(parent.id(), 3);
     signal("KILL", ranks[1]);
-    let output = finish(parent);
-    let errors = text(&output.stderr);
+    let output = finish_one(parent);
+    let errors = stderr(&output);
     assert!(!output.status.success() && errors.contains(&format!("process {} on ", ranks[1])), "{errors}");
     wait_for_end(&ranks);
 }
@@ -223,7 +201,7 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
         [("--report", &nowhere), ("--plot", &nowhere), ("--report", &folder.path().to_owned())]
     {
         let output = command(&format!("compile {option} {}", path.display())).output().unwrap();
-        let errors = text(&output.stderr);
+        let errors = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(
             errors.starts_with(&format!("error: {option}: {}: cannot be written", path.display())),
@@ -237,7 +215,7 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
     let script = format!("trap '' XFSZ; ulimit -f 1; exec {bench} --report '{}'", page.display());
     let output =
         std::process::Command::new("sh").args(["-c", &script]).current_dir(crate::root()).output().unwrap();
-    let errors = text(&output.stderr);
+    let errors = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(errors.contains(&format!("error: --report: {}", folder.path().display())), "{errors}");
     assert_eq!(fs::read_to_string(&page).unwrap(), "what was there");

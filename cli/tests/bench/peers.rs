@@ -7,7 +7,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::{command, text};
+use super::command;
+use crate::{stderr, stdout};
 
 /// Runs `bench peers --quick --json` with only a folder's programs.
 fn peers(programs: &Path) -> Output {
@@ -29,7 +30,7 @@ fn python(programs: &Path, printed: &str) {
 }
 
 fn tables(output: &Output) -> Vec<Value> {
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     report["tables"].as_array().unwrap().clone()
 }
@@ -76,7 +77,7 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
     assert_eq!(rows[0]["theirs"], 1e7);
     python(programs.path(), "all_reduce: fast");
     let output = peers(programs.path());
-    let errors = text(&output.stderr);
+    let errors = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(
         errors.contains("error: gloo: cannot parse the output: expected an object with version"),
@@ -105,7 +106,7 @@ fn a_signal_prints_the_rounds_so_far() {
         let line = if is_json { "peers --quick --json" } else { "peers --quick" };
         let output =
             command(&format!("{line} --device emulator")).env("PATH", programs.path()).output().unwrap();
-        let (shown, errors) = (text(&output.stdout), text(&output.stderr));
+        let (shown, errors) = (stdout(&output), stderr(&output));
         assert_eq!(output.status.code(), Some(130), "{errors}");
         let said = if is_json { &errors } else { &shown };
         assert!(

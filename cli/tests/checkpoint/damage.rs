@@ -9,7 +9,8 @@ use ascend_tp::train::checkpoint::Checkpoint;
 use rand::RngExt;
 use serde_json::json;
 
-use super::random::{Run, names, seeded};
+use super::random::{Run, seeded};
+use crate::names;
 
 fn run() -> Run {
     let mesh = Mesh::new(&[("dp", 2), ("tp", 2)]).unwrap();

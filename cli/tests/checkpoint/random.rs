@@ -1,7 +1,6 @@
 //! Random checkpoints with different bytes in neighbouring elements.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +18,6 @@ use serde_json::Value;
 
 pub(crate) fn seeded(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
-}
-
-pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort_unstable();
-    names
 }
 
 /// Tensors on a mesh with all bytes.

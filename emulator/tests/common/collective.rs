@@ -18,6 +18,49 @@ pub(crate) struct Args {
     pub(crate) other: u32,
 }
 
+/// Sums in place over the ranks.
+pub(crate) fn sum(
+    card: &Card<'_>,
+    comm: HcclComm,
+    buffer: *mut c_void,
+    dtype: HcclDataType,
+    count: u64,
+) -> HcclResult {
+    card.enter();
+    let sum = HcclReduceOp::HCCL_REDUCE_SUM;
+    call!(card.table, HcclAllReduce(buffer, buffer, count, dtype, sum, comm, card.stream))
+}
+
+/// Returns a value that is exact in every type, also summed over nine ranks.
+pub(crate) fn value(rank: usize, i: usize) -> i64 {
+    ((i * 7 + rank * 3) % 11) as i64 - 5
+}
+
+fn factor(rank: usize, i: usize) -> i64 {
+    [1, -1, 2, 1, 1][(i + rank) % 5]
+}
+
+/// Returns element `i` of a rank's operand. Products have small factors.
+pub(crate) fn contribution(op: Option<HcclReduceOp>, rank: usize, i: usize) -> i64 {
+    if op == Some(HcclReduceOp::HCCL_REDUCE_PROD) { factor(rank, i) } else { value(rank, i) }
+}
+
+pub(crate) fn reduced(op: HcclReduceOp, world: usize, i: usize) -> i64 {
+    let all = (0..world).map(|rank| contribution(Some(op), rank, i));
+    match op {
+        HcclReduceOp::HCCL_REDUCE_SUM => all.sum(),
+        HcclReduceOp::HCCL_REDUCE_PROD => all.product(),
+        HcclReduceOp::HCCL_REDUCE_MAX => all.max().unwrap_or_default(),
+        HcclReduceOp::HCCL_REDUCE_MIN => all.min().unwrap_or_default(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns element `i` that one rank sends to another.
+pub(crate) fn addressed(from: usize, to: usize, i: usize) -> i64 {
+    ((from * 31 + to * 7 + i) % 100) as i64
+}
+
 pub(crate) fn invoke(
     function: &str,
     card: &Card<'_>,

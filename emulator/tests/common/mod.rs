@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclResult, Table, aclError, aclrtContext, aclrtEvent, aclrtMemMallocPolicy,
-    aclrtMemcpyKind, aclrtStream,
+    aclrtMemcpyKind, aclrtNotify, aclrtStream,
 };
 
 macro_rules! call {
@@ -25,6 +25,16 @@ macro_rules! call {
     }};
 }
 pub(crate) use call;
+
+/// Calls a function that older releases of CANN lack.
+macro_rules! young {
+    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let function = $table.$name.expect("modelled");
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
+        unsafe { function($($arg),*) }
+    }};
+}
+pub(crate) use young;
 
 pub(crate) const H2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
 pub(crate) const D2H: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
@@ -64,11 +74,21 @@ pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -
     message
 }
 
-pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
-    let emulator = Emulator::new(Config::with_cards(cards)).expect("the emulator starts");
+pub(crate) fn machine_of(config: Config) -> (Emulator, Arc<Table>) {
+    let emulator = Emulator::new(config).expect("the emulator starts");
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     (emulator, table)
+}
+
+pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
+    machine_of(Config::with_cards(cards))
+}
+
+pub(crate) fn notify(table: &Table) -> aclrtNotify {
+    let mut notify = null_mut();
+    ok(table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
+    notify
 }
 
 /// Blocks a stream until it is opened.

@@ -6,17 +6,13 @@ use std::sync::Arc;
 use ascend_tp_emulator::{Config, Emulator, Mode, Report};
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
 
-use super::{Card, call, hccl_ok, ok};
+use super::collective::sum;
+use super::{Card, hccl_ok, machine_of};
 
-pub(crate) const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
 pub(crate) const INT32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
 
 pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
-    let config = Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
+    machine_of(Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) })
 }
 
 pub(crate) fn texts(emulator: &Emulator) -> Vec<String> {
@@ -36,6 +32,5 @@ pub(crate) fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
 
 /// Sums INT32 in place, from a thread without the card's context.
 pub(crate) fn all_reduce(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: u64, comm: HcclComm) {
-    card.enter();
-    hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count, INT32, SUM, comm, card.stream)));
+    hccl_ok(table, sum(card, comm, buffer, INT32, count));
 }

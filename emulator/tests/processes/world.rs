@@ -115,11 +115,8 @@ pub(crate) fn role() -> Option<World> {
         Ok(seed) => Mode::Strict { seed: seed.parse().expect("a number") },
         Err(_) => Mode::Parallel,
     };
-    let emulator =
-        Emulator::new(Config { mode, sharing: Sharing::Host, ..Config::with_cards(size as usize) })
-            .expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let (emulator, table) =
+        machine_of(Config { mode, sharing: Sharing::Host, ..Config::with_cards(size as usize) });
     let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
     match std::env::var(ROOT) {
         Ok(hex) => {
