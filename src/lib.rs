@@ -103,6 +103,22 @@
 //! `emulator` (default) adds emulated cards on the CPU. `text` (default) adds tokenizers and chat
 //! templates.
 //!
+//! # Spans
+//!
+//! An application with a subscriber of the crate `tracing` sees these spans. Without a subscriber a
+//! span costs one atomic load.
+//!
+//! | span | level | fields |
+//! |---|---|---|
+//! | `parallelize`, its passes `place`, `insert_reshards`, `lower`, `fuse`, `share`, `verify_placed` | debug | `program` |
+//! | `gradients`, `emit`, `order`, `assign_memory`, `verify_plans` | debug | `program` of the first two |
+//! | `join_communicators` | info | `rank` |
+//! | `load_weights` | info | |
+//! | `prepare` and `capture` a program | debug | `rank`, `program` |
+//! | `run` a program | trace | `rank`, `program` |
+//! | `train_step` | debug | `step` |
+//! | `write_checkpoint` | info | `step` |
+//!
 //! # Modules
 //!
 //! The modules on this page and the names in them are the public interface. The other crates of

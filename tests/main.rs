@@ -29,6 +29,7 @@ mod parity;
 mod pipeline;
 mod serving_stages;
 mod session;
+mod spans;
 mod split_axis;
 mod strict_engine;
 mod training;

@@ -23,6 +23,8 @@ pub use reshard::insert_reshards;
 pub use share::{SMALL_BYTES, share};
 pub use verify::{verify, verify_resharded};
 
+use tracing::debug_span;
+
 use crate::base::Diagnostics;
 use crate::placement::{Mesh, Pins, Placed, Placement, place};
 use crate::program::Program;
@@ -74,21 +76,28 @@ pub fn parallelize_apart(
     pins: &Pins,
     apart: impl Fn(&Program) -> Vec<usize>,
 ) -> Result<Parallelized, Diagnostics> {
+    let _span = debug_span!("parallelize", program = program.name).entered();
     crate::program::verify::verify(program)?;
-    let placement = place(program, mesh, pins)?;
-    let resharded = insert_reshards(program, mesh, &placement);
+    let placement = debug_span!("place").in_scope(|| place(program, mesh, pins))?;
+    let resharded = debug_span!("insert_reshards").in_scope(|| insert_reshards(program, mesh, &placement));
     // A stage is verified in parallel with the pass that follows it.
-    let (checked, fused) =
-        rayon::join(|| check(&resharded, verify_resharded), || lower(&resharded).map(fuse));
+    let (checked, fused) = rayon::join(
+        || check(&resharded, verify_resharded),
+        || {
+            let lowered = debug_span!("lower").in_scope(|| lower(&resharded))?;
+            Ok::<_, Diagnostics>(debug_span!("fuse").in_scope(|| fuse(lowered)))
+        },
+    );
     checked?;
     let fused = fused?;
     let apart = apart(&fused.program);
-    let lowered = share(fused, &apart);
+    let lowered = debug_span!("share").in_scope(|| share(fused, &apart));
     check(&lowered, verify)?;
     Ok(Parallelized { placement, resharded, lowered })
 }
 
 fn check(placed: &Placed, layouts: fn(&Placed) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+    let _span = debug_span!("verify_placed", program = placed.program.name).entered();
     let (program, layouts) =
         rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
     program.and(layouts)

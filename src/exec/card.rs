@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tracing::{debug_span, info_span, trace_span};
+
 use crate::base::{Bytes, Id};
 use crate::call::{Call, View};
 use crate::device::{
@@ -223,12 +225,14 @@ impl Card {
             timer: StepTimer::default(),
             programs: Vec::new(),
         };
+        let span = info_span!("join_communicators", rank).entered();
         for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
             let at = ranks.iter().position(|other| *other == rank).unwrap_or(0);
             let end = Communicator::join(root, ranks.len(), at, &card.device)
                 .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
             card.communicators.push((ranks.clone(), end));
         }
+        span.exit();
         let programs =
             plans.iter().map(|plan| card.prepare(plan, mode)).collect::<std::result::Result<Vec<_>, _>>()?;
         card.take_workspaces(programs)?;
@@ -265,6 +269,7 @@ impl Card {
     }
 
     fn prepare(&self, plan: &Arc<Plan>, mode: LaunchMode) -> std::result::Result<CardProgram, RankError> {
+        let _span = debug_span!("prepare", rank = self.rank, program = plan.name).entered();
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
@@ -378,6 +383,7 @@ impl Card {
         mut watch: Watch<'_>,
     ) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
+        let _span = trace_span!("run", rank, program = self.programs[program].plan.name).entered();
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
         self.read_lengths(program)?;
@@ -509,6 +515,7 @@ impl Card {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, context) = self.parts(program);
         let plan = Arc::clone(&ready.plan);
+        let _span = debug_span!("capture", rank, program = plan.name).entered();
         let whole =
             |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
         let compute = &context.streams[StreamKind::Compute as usize];

@@ -232,6 +232,7 @@ pub fn gradients_with(
     wanted: &[Operand],
     segments: &[Segment],
 ) -> GradientProgram {
+    let _span = tracing::debug_span!("gradients", program = build.program().name).entered();
     let mut adjoint_of: Vec<OpId> = Vec::new();
     let mut again = Recomputation::new(build.program(), segments);
     let forward = build.program().ops.len();

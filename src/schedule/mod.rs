@@ -32,6 +32,7 @@ pub use verify::verify;
 
 use ascend_tp_machine::Soc;
 use rayon::prelude::*;
+use tracing::debug_span;
 
 use crate::base::{Diagnostics, Kernels};
 use crate::placement::Placed;
@@ -162,6 +163,7 @@ pub fn schedule(lowered: &Placed, how: Scheduling<'_>) -> Result<Vec<Plan>, Diag
 }
 
 fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
+    let _span = debug_span!("emit", program = lowered.program.name).entered();
     (0..lowered.mesh.cards()).into_par_iter().map(|rank| emit::emit(lowered, joins, rank)).collect()
 }
 
@@ -189,6 +191,7 @@ fn planned(
         Exchanges::Apart => None,
         Exchanges::WithProducts => overlap::with_products(&mut apart),
     };
+    let span = debug_span!("order").entered();
     let (plans, least) = match (order, joined) {
         (StepOrder::Program, None) => (overlap::in_order(apart), Vec::new()),
         (StepOrder::Program, Some(joined)) => {
@@ -197,6 +200,7 @@ fn planned(
         }
         (StepOrder::Overlapped, joined) => (overlap::overlap(apart, joined), Vec::new()),
     };
+    span.exit();
     let mut plans = finished(plans)?;
     plans.iter_mut().zip(least).for_each(|(plan, bytes)| plan.hold_arena(bytes));
     Ok(plans)
@@ -208,8 +212,9 @@ fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics>
         order::insert_events(&mut plan);
         plan
     };
-    let plans: Vec<Plan> = plans.into_par_iter().map(finish).collect();
-    verify(&plans)?;
+    let plans: Vec<Plan> =
+        debug_span!("assign_memory").in_scope(|| plans.into_par_iter().map(finish).collect());
+    debug_span!("verify_plans").in_scope(|| verify(&plans))?;
     Ok(plans)
 }
 

@@ -231,6 +231,7 @@ impl Trainer {
     /// The errors of [`Trainer::step`].
     #[doc(hidden)]
     pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(StepOutcome, Vec<Phase>), Error> {
+        let _span = tracing::debug_span!("train_step", step = self.progress.next).entered();
         let mut phases = Vec::new();
         let began = Instant::now();
         let mut window: Option<Range<u64>> = None;

@@ -41,6 +41,7 @@ pub fn fill_from(
     shards: &Shards<'_>,
     progress: &(dyn Fn(Bytes) + Sync),
 ) -> Result<(), Error> {
+    let _span = tracing::info_span!("load_weights").entered();
     let mut weights = Vec::new();
     // Index of the first piece of each weight.
     let mut firsts = Vec::new();

@@ -59,6 +59,7 @@ pub(super) fn save(
     state: &Value,
     bytes_of: BytesOf<'_>,
 ) -> Result<Saved, Error> {
+    let _span = tracing::info_span!("write_checkpoint", step).entered();
     let began = Instant::now();
     let SaveFolder { folder, storage, group, .. } = place;
     let partial = folder.join(folder::partial_name(step));
