@@ -7,12 +7,15 @@
 //! - Not here: how the model is split.
 //!
 //! [`verify`] compares a run on one card with a run on many, value by value. [`tokenizer`] and
-//! [`sampling`] turn text into ids and logits into tokens.
+//! [`sampling`] turn text into ids and logits into tokens. [`drafts`] proposes tokens before their
+//! logits are computed.
 
 mod batch;
 mod bucket;
 #[doc(hidden)]
 pub mod chat;
+#[doc(hidden)]
+pub mod drafts;
 mod error;
 mod inputs;
 mod model;
