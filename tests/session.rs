@@ -238,6 +238,16 @@ fn requests_that_do_not_fit_are_refused_together() {
         long,
         greedy,
         Request { stop_texts: vec![String::new()], ..Request::new(Prompt::Ids(vec![])) },
+        Request {
+            max_new_tokens: Some(2),
+            sampling: SamplingOptions {
+                min_tokens: 3,
+                logit_bias: [(99_999, 1.0)].into(),
+                presence_penalty: 3.0,
+                ..SamplingOptions::default()
+            },
+            ..Request::new(vec![3])
+        },
     ]);
     for expected in [
         "requests: no requests, or more than the session supports",
@@ -247,6 +257,10 @@ fn requests_that_do_not_fit_are_refused_together() {
         "request 1: has a token id outside the vocabulary",
         "request 2: an empty stop text",
         "request 2: has no token",
+        "request 3: sampling: presence_penalty: out of range: expected -2 to 2, found 3",
+        "request 3: sampling: logit_bias: token id outside the vocabulary: expected below",
+        "request 3: min_tokens is above the maximum number of new tokens: expected at most 2, found 3",
+        "request 3: needs logits",
     ] {
         assert!(found.iter().any(|problem| problem.starts_with(expected)), "{expected}: {found:#?}");
     }

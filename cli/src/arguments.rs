@@ -219,6 +219,18 @@ pub(super) struct GenerateOptions {
     /// Stop before this text, in addition to the model's stop tokens. Can be repeated
     #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true, help_heading = "Sampling")]
     pub(super) stops: Vec<String>,
+    /// Minimum number of new tokens before a stop token or a stop text can end the text
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub(super) min_tokens: usize,
+    /// Continue after the model's stop tokens, up to the maximum number of new tokens
+    #[arg(long, help_heading = "Sampling")]
+    pub(super) ignore_eos: bool,
     /// Sampling temperature; 0 always takes the most likely token [default: from
     /// generation_config.json, else 0]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
@@ -238,6 +250,27 @@ pub(super) struct GenerateOptions {
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, help_heading = "Sampling")]
     pub(super) repetition_penalty: Option<f32>,
+    /// Penalty for each token that was generated before, from -2 to 2
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub(super) presence_penalty: f32,
+    /// Penalty for a token for each time it was generated before, from -2 to 2
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub(super) frequency_penalty: f32,
+    /// Number from -100 to 100 to add to the logit of a token id. Can be repeated
+    #[arg(long, value_name = "ID=VALUE", value_parser = token_bias, help_heading = "Sampling")]
+    pub(super) logit_bias: Vec<TokenBias>,
     /// Seed of the random numbers; the same seed gives the same text
     #[arg(
         long,
@@ -284,6 +317,20 @@ pub(super) struct GenerateOptions {
     /// Add log-probabilities of each token and of the N most likely tokens to the JSON
     #[arg(long, value_name = "N", requires = "json", help_heading = "Output")]
     pub(super) logprobs: Option<usize>,
+}
+
+/// A number to add to the logit of a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TokenBias {
+    pub(super) token: u32,
+    pub(super) bias: f32,
+}
+
+fn token_bias(text: &str) -> Result<TokenBias, String> {
+    let bias = text
+        .split_once('=')
+        .and_then(|(token, bias)| Some(TokenBias { token: token.parse().ok()?, bias: bias.parse().ok()? }));
+    bias.ok_or_else(|| format!("expected a token id and a number such as 42=-1.5, found {text}"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -473,6 +520,10 @@ mod tests {
                 "invalid value '0' for '--cards <N>': expected a whole number of at least 1, found 0",
             ),
             ("generate --max-new-tokens -1", "'-1"),
+            (
+                "generate --logit-bias the=1",
+                "'the=1' for '--logit-bias <ID=VALUE>': expected a token id and a number such as 42=-1.5, found the=1",
+            ),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
             ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),
             ("generate --stream", "--json"),

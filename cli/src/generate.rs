@@ -113,6 +113,9 @@ impl Settings {
             top_p,
             min_p,
             repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            min_tokens,
             seed,
             max_new_tokens,
             ..
@@ -125,6 +128,10 @@ impl Settings {
                 top_p: top_p.or(base.top_p),
                 min_p: min_p.or(base.min_p),
                 repetition_penalty: repetition_penalty.unwrap_or(base.repetition_penalty),
+                presence_penalty,
+                frequency_penalty,
+                logit_bias: options.logit_bias.iter().map(|one| (one.token, one.bias)).collect(),
+                min_tokens,
                 seed,
             };
             if sampling.temperature == 0.0 && temperature.is_none() {
@@ -207,11 +214,23 @@ impl<'a> GenerateJob<'a> {
         let defaults = model.as_ref().map(|model| model.generation.sampling.clone()).unwrap_or_default();
         let mut settings = Settings::new(options, &defaults);
         settings.sampling.check().unwrap_or_else(|found| problems.append(found));
+        if let Some(config) = &config {
+            let checked = settings.sampling.check_ids(config.vocab_size);
+            checked.unwrap_or_else(|found| problems.append(found));
+        }
         if let (None, Some(config)) = (options.max_new_tokens, &config) {
             // The limit of the file does not consider the length of the prompts.
             let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
             let capacity = config.max_positions.saturating_sub(longest).max(1);
             settings.max_new_tokens = settings.max_new_tokens.min(capacity);
+        }
+        if settings.sampling.min_tokens > settings.max_new_tokens {
+            problems.push(
+                Diagnostic::new("--min-tokens", "above the maximum number of new tokens")
+                    .expected(format!("at most {}", settings.max_new_tokens))
+                    .found(settings.sampling.min_tokens)
+                    .help("pass a larger --max-new-tokens"),
+            );
         }
         for PromptInput { place, ids, .. } in &prompts {
             let config = config.as_ref();
@@ -282,6 +301,7 @@ impl<'a> GenerateJob<'a> {
         let request = |prompt: &PromptInput, sample: u64| Request {
             max_new_tokens: Some(self.settings.max_new_tokens),
             stop_texts: self.options.stops.clone(),
+            ignore_eos: self.options.ignore_eos,
             sampling: self.settings.sampling.clone(),
             sample,
             log_probabilities: self.options.logprobs,

@@ -113,6 +113,55 @@ fn generation_config_gives_the_default_settings() {
 }
 
 #[test]
+fn penalties_biases_and_stop_ids_change_the_text_as_their_options_say() {
+    let model = model_with(&[("generation_config.json", r#"{"eos_token_id": 0}"#)]);
+    let run = |line: &str| {
+        let line = format!("--json --prompt And~God --max-new-tokens 6 {line}");
+        let report = json(&generate(model.path(), &line));
+        let ids: Vec<u64> =
+            report["sequences"][0]["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+        (ids, report)
+    };
+    let (plain, _) = run("");
+    // The bias of OpenAI's limits decides alone. A presence penalty does not outweigh it.
+    let (ids, report) = run("--logit-bias 7=100 --presence-penalty 2 --frequency-penalty 0.5");
+    assert_eq!(ids, [7; 6]);
+    let sampling = &report["sampling"];
+    assert_eq!((&sampling["presence_penalty"], &sampling["frequency_penalty"]), (&2.0.into(), &0.5.into()));
+    assert_eq!(sampling["logit_bias"], serde_json::json!({"7": 100.0}));
+    let first = plain[0];
+    assert!(!run(&format!("--logit-bias {first}=-100")).0.contains(&first));
+    // Two biased tokens take turns once each has been generated as often.
+    let (ids, _) = run("--logit-bias 7=100 --logit-bias 9=100 --frequency-penalty 2");
+    assert!(ids.contains(&7) && ids.contains(&9), "{ids:?}");
+
+    // Token 0 ends the text, unless it is ignored or too early.
+    assert!(run("--logit-bias 0=100").0.is_empty());
+    assert_eq!(run("--logit-bias 0=100 --ignore-eos").0, [0; 6]);
+    let (ids, report) = run("--logit-bias 0=100 --min-tokens 3");
+    assert_eq!((ids.len(), ids.contains(&0)), (3, false));
+    assert_eq!(report["sequences"][0]["finish"]["reason"], "stop_id");
+    let (ids, _) = run("--logit-bias 0=100 --min-tokens 3 --ignore-eos");
+    assert_eq!((ids[..3].contains(&0), &ids[3..]), (false, [0; 3].as_slice()));
+
+    let output = generate(
+        model.path(),
+        "--presence-penalty 3 --frequency-penalty -2.5 --logit-bias 7=101 --logit-bias 999999=1 --min-tokens 9 \
+         --max-new-tokens 6",
+    );
+    assert_eq!(output.status.code(), Some(2));
+    for expected in [
+        "presence_penalty: out of range: expected -2 to 2, found 3",
+        "frequency_penalty: out of range: expected -2 to 2, found -2.5",
+        "logit_bias of token 7: out of range: expected -100 to 100, found 101",
+        "logit_bias: token id outside the vocabulary: expected below",
+        "--min-tokens: above the maximum number of new tokens: expected at most 6, found 9",
+    ] {
+        assert!(said(&output).contains(expected), "{expected}: {}", said(&output));
+    }
+}
+
+#[test]
 fn chat_templates_see_the_variables_of_the_options() {
     let shows =
         "{{ raise_exception((tools | tojson) ~ (enable_thinking | tojson) ~ day ~ messages[0].content) }}";

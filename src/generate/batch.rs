@@ -20,8 +20,8 @@ use crate::timeline::Span;
 
 use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
-use super::request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
-use super::sampling::{Sampler, SamplingError};
+use super::request::{CancelToken, Finish, Prompt, Request, RequestEvent, Sequence, Token};
+use super::sampling::{LogProbabilities, Sampler, SamplingError};
 use super::session::{DECODE, Session};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
@@ -190,8 +190,12 @@ impl Session {
                 problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
             }
         };
-        if let Err(found) = request.sampling.check() {
-            within(found, problems);
+        for checked in [request.sampling.check(), request.sampling.check_ids(self.config.vocab_size)] {
+            checked.unwrap_or_else(|found| within(found, problems));
+        }
+        if let Some(most) = request.max_new_tokens.filter(|most| *most < request.sampling.min_tokens) {
+            let problem = Diagnostic::new(place, "min_tokens is above the maximum number of new tokens");
+            problems.push(problem.expected(format!("at most {most}")).found(request.sampling.min_tokens));
         }
         if self.deployment.head == Head::LastToken && !request.is_likeliest() {
             let problem =
@@ -280,7 +284,7 @@ impl Session {
         } else {
             for (running, row) in running.iter_mut().zip(output.floats().chunks(vocabulary)) {
                 let position = running.position();
-                chosen.push(running.finish.is_none().then(|| running.sampler.sample(row, position)));
+                chosen.push(running.finish.is_none().then(|| running.sampler.sample(row, position, None)));
             }
             Some(output)
         };
@@ -347,12 +351,14 @@ impl<'a> RunningSequence<'a> {
         stop_ids: &'a [u32],
         context: usize,
     ) -> Result<Self, Diagnostics> {
-        let mut sampler = Sampler::new(&request.sampling, request.sample)?;
-        sampler.saw(ids);
+        let own = request.stop_ids.as_deref();
+        let forbidden: Vec<u32> = own.unwrap_or_default().iter().chain(stop_ids).copied().collect();
+        let mut sampler = Sampler::new(&request.sampling, request.sample, &forbidden)?;
+        sampler.add_prompt(ids);
         let room = context - ids.len();
         Ok(Self {
             request,
-            stop_ids: request.stop_ids.as_deref().unwrap_or(stop_ids),
+            stop_ids: own.unwrap_or(if request.ignore_eos { &[] } else { stop_ids }),
             sampler,
             stream: tokenizer.map(|tokenizer| Text::new(tokenizer, ids, &request.stop_texts)),
             max_new_tokens: request.max_new_tokens.unwrap_or(room).min(room),
@@ -373,7 +379,7 @@ impl<'a> RunningSequence<'a> {
             self.finish = Some(Finish::StopId(token));
             return;
         }
-        self.sampler.saw(&[token]);
+        self.sampler.add_generated(token);
         self.sequence.ids.push(token);
         if self.sequence.ids.len() >= self.max_new_tokens {
             self.finish = Some(Finish::Length);
@@ -397,23 +403,29 @@ impl<'a> RunningSequence<'a> {
         token: Option<u32>,
         logits: Option<&[f32]>,
         on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<(), Error> {
         // A stop id is not part of the sequence.
         if let Some(id) = token.filter(|_| !matches!(self.finish, Some(Finish::StopId(_)))) {
+            let may_stop = self.sequence.ids.len() > self.request.sampling.min_tokens;
             let text = match &mut self.stream {
-                Some(stream) => {
+                Some(stream) if may_stop => {
                     let (text, stop) = stream.push(id)?;
                     if let Some(stop) = stop {
                         self.finish = Some(Finish::StopText(stop.to_owned()));
                     }
                     text
                 }
+                Some(stream) => stream.push_without_stop(id)?,
                 None => String::new(),
             };
             self.sequence.text.push_str(&text);
             let count = self.request.log_probabilities;
             let probabilities =
                 logits.zip(count).map(|(logits, count)| LogProbabilities::of(logits, id, count));
+            let probabilities = probabilities.transpose().map_err(|source| {
+                let position = self.position() - 1;
+                Error::Sampling { request, position, source, place: None }
+            })?;
             let (log_probabilities, logits) =
                 (probabilities.as_ref(), logits.filter(|_| self.request.logits));
             let token = Token { request, id, text: &text, log_probabilities, logits };
@@ -452,7 +464,7 @@ fn tell(
     step: &ServedStep,
     vocabulary: usize,
     on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
-) -> Result<(), Diagnostics> {
+) -> Result<(), Error> {
     for (request, running) in running.iter_mut().enumerate() {
         if running.is_told {
             continue;

@@ -32,8 +32,8 @@ pub mod verify;
 pub use batch::{BatchSummary, Generation};
 pub use error::Error;
 pub use model::Model;
-pub use request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
-pub use sampling::SamplingOptions;
+pub use request::{CancelToken, Finish, Prompt, Request, RequestEvent, Sequence, Token};
+pub use sampling::{LogProbabilities, SamplingOptions};
 #[doc(hidden)]
 pub use session::{DECODE, PREFILL};
 pub use session::{Session, SessionBuilder};

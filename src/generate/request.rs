@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sampling::SamplingOptions;
+use super::sampling::{LogProbabilities, SamplingOptions};
 
 /// The text or token ids to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Request {
     pub max_new_tokens: Option<usize>,
     /// Ids that end the sequence and are excluded from it. Default: the model's.
     pub stop_ids: Option<Vec<u32>>,
+    /// If true, the model's stop ids do not end the sequence. `stop_ids` still do.
+    pub ignore_eos: bool,
     /// Texts that end the sequence. Its text ends before the first stop text; its ids include the
     /// token that completes it.
     pub stop_texts: Vec<String>,
@@ -83,6 +85,7 @@ impl Request {
             prompt: prompt.into(),
             max_new_tokens: None,
             stop_ids: None,
+            ignore_eos: false,
             stop_texts: Vec::new(),
             sampling: SamplingOptions::default(),
             sample: 0,
@@ -165,15 +168,6 @@ pub struct Token<'a> {
     pub logits: Option<&'a [f32]>,
 }
 
-/// Natural logarithms of the model's probabilities, before temperature and penalties.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LogProbabilities {
-    /// Log-probability of the chosen token.
-    pub chosen: f32,
-    /// The most likely tokens in descending order. Ties go to the lower id.
-    pub likeliest: Vec<(u32, f32)>,
-}
-
 /// The reason why a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -200,41 +194,4 @@ pub struct Sequence {
     pub log_probabilities: Vec<LogProbabilities>,
     /// The reason why the sequence ended.
     pub finish: Finish,
-}
-
-impl LogProbabilities {
-    /// Returns the log-probabilities of `chosen` and of the `count` most likely tokens.
-    pub(super) fn of(logits: &[f32], chosen: u32, count: usize) -> Self {
-        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
-        let normaliser = f64::from(largest) + sum.ln();
-        let of = |token: u32| (f64::from(logits[token as usize]) - normaliser) as f32;
-        let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
-        let likelier = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-        if count < tokens.len() {
-            tokens.select_nth_unstable_by(count, likelier);
-            tokens.truncate(count);
-        }
-        tokens.sort_unstable_by(likelier);
-        Self { chosen: of(chosen), likeliest: tokens.into_iter().map(|token| (token, of(token))).collect() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn log_probabilities_are_those_of_the_distribution() {
-        let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), f32::NEG_INFINITY, 4f32.ln()];
-        let found = LogProbabilities::of(&logits, 2, 3);
-        assert!((found.chosen - (3.0f32 / 12.0).ln()).abs() < 1e-6);
-        assert_eq!(found.likeliest.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [1, 4, 2]);
-        assert!((found.likeliest[0].1 - (4.0f32 / 12.0).ln()).abs() < 1e-6);
-        assert_eq!(LogProbabilities::of(&logits, 1, 0).likeliest, []);
-        let all = LogProbabilities::of(&logits, 1, 99).likeliest;
-        assert_eq!(all.last(), Some(&(3, f32::NEG_INFINITY)));
-        let sum: f32 = all.iter().map(|(_, log)| log.exp()).sum();
-        assert!((sum - 1.0).abs() < 1e-6, "{sum}");
-    }
 }

@@ -27,6 +27,13 @@ impl<'a> Text<'a> {
         Ok(self.add(&new))
     }
 
+    /// Returns the text after the next id, where no stop text counts.
+    pub(super) fn push_without_stop(&mut self, id: u32) -> Result<String, Diagnostics> {
+        let mut text = std::mem::take(&mut self.held);
+        text.push_str(&self.stream.push(id)?.unwrap_or_default());
+        Ok(text)
+    }
+
     /// Returns the remaining text.
     pub(super) fn finish(mut self) -> Result<(String, Option<&'a str>), Diagnostics> {
         let rest = self.stream.clone().finish()?.unwrap_or_default();
@@ -87,6 +94,19 @@ mod tests {
             (found, stop.as_deref()),
             (vec!["n".to_owned(), "é".to_owned(), String::new()], Some("é!"))
         );
+    }
+
+    #[test]
+    fn a_stop_text_has_no_effect_before_it_may_end_the_text() {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
+        let tokenizer = Tokenizer::open(&model, 4096).unwrap();
+        let stops = ["the".to_owned()];
+        let mut text = Text::new(&tokenizer, &[], &stops);
+        let ids = tokenizer.encode("In the beginning").unwrap();
+        let first: String = ids.iter().map(|id| text.push_without_stop(*id).unwrap()).collect();
+        assert!("In the beginning".starts_with(&first) && first.contains("the"), "{first}");
+        let stop = ids.iter().find_map(|id| text.push(*id).unwrap().1);
+        assert_eq!(stop, Some("the"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ascend_tp::base::Bytes;
 use ascend_tp::generate::{Finish, Generation, LogProbabilities, RequestEvent};
 use serde::Serialize;
 
-use super::{Cards, GenerateJob, SamplingOptions, Settings, rate};
+use super::{Cards, GenerateJob, Settings, rate};
 use crate::failure::Failure;
 use crate::print;
 
@@ -29,7 +29,12 @@ struct SamplingReport {
     top_p: Option<f32>,
     min_p: Option<f32>,
     repetition_penalty: f32,
+    presence_penalty: f32,
+    frequency_penalty: f32,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    logit_bias: BTreeMap<u32, f32>,
     seed: u64,
+    min_tokens: usize,
     max_new_tokens: usize,
 }
 
@@ -168,15 +173,18 @@ impl GenerateReport {
             log_probabilities: sequence.log_probabilities.iter().map(LogProbabilitiesReport::from).collect(),
         });
         let Settings { sampling, max_new_tokens, .. } = &job.settings;
-        let SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed } = *sampling;
         Self {
             sampling: SamplingReport {
-                temperature,
-                top_k,
-                top_p,
-                min_p,
-                repetition_penalty,
-                seed,
+                temperature: sampling.temperature,
+                top_k: sampling.top_k,
+                top_p: sampling.top_p,
+                min_p: sampling.min_p,
+                repetition_penalty: sampling.repetition_penalty,
+                presence_penalty: sampling.presence_penalty,
+                frequency_penalty: sampling.frequency_penalty,
+                logit_bias: sampling.logit_bias.clone(),
+                seed: sampling.seed,
+                min_tokens: sampling.min_tokens,
                 max_new_tokens: *max_new_tokens,
             },
             model: job.model.dir.display().to_string(),

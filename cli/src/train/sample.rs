@@ -25,15 +25,10 @@ use super::super::{interrupt, print};
 /// Number of tokens of a sample, if the model's context allows.
 const TOKENS: usize = 120;
 
-/// Sampling settings with a fixed seed, so the same weights give the same text.
-const SAMPLING: SamplingOptions = SamplingOptions {
-    temperature: 0.7,
-    top_k: None,
-    top_p: Some(0.9),
-    min_p: None,
-    repetition_penalty: 1.0,
-    seed: 0,
-};
+/// Returns sampling settings with a fixed seed, so the same weights give the same text.
+fn sampling() -> SamplingOptions {
+    SamplingOptions { temperature: 0.7, top_p: Some(0.9), ..SamplingOptions::default() }
+}
 
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -109,7 +104,7 @@ impl Sample {
             Ok(())
         };
         let mut session = Session::start_filled(cann, config, &self.options, engine, fill)?;
-        let request = Request { sampling: SAMPLING, ..Request::new(self.ids.as_slice()) };
+        let request = Request { sampling: sampling(), ..Request::new(self.ids.as_slice()) };
         let go_on =
             || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let made = session.generate(&[request], &mut |_| go_on())?;
