@@ -10,7 +10,7 @@ use ascend_tp::generate::chat::ChatTemplate;
 use clap::Args;
 
 /// Options of the chat template and its variables.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct TemplateOptions {
     /// File with a chat template in Jinja [default: the template in the tokenizer's folder]
     #[arg(long, value_name = "FILE", help_heading = "Chat template")]
@@ -34,6 +34,15 @@ impl TemplateOptions {
     pub(super) fn is_default(&self) -> bool {
         let Self { chat_template, tools, no_thinking, template_args } = self;
         chat_template.is_none() && tools.is_none() && !no_thinking && template_args.is_empty()
+    }
+
+    /// Opens the chat template like [`Self::open`], or returns `None` if all options have their
+    /// defaults.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub(super) fn open_changed(&self, folder: &Path) -> Result<Option<ChatTemplate>, Diagnostics> {
+        if self.is_default() { Ok(None) } else { self.open(folder).map(Some) }
     }
 
     /// Opens the chat template and sets its variables.

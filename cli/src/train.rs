@@ -32,9 +32,11 @@ use tempfile::TempDir;
 
 use super::bind::{self, Bind};
 use super::cards;
+use super::data::{note_skipped, unescaped};
 use super::failure::{Failure, Outcome};
 use super::processes::Inputs;
-use super::site::Site;
+use super::site::{Site, keep};
+use super::template::TemplateOptions;
 use super::values::{DeviceKind, LayoutOptions};
 use super::{files, interrupt, model, note, print, processes};
 
@@ -100,9 +102,18 @@ pub(super) struct TrainOptions {
     /// Folder of the tokenizer for text data [default: the model's folder]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     tokenizer: Option<PathBuf>,
+    /// Text between two documents of a .txt, with \n, \r, \t and \\ [default: the whole file is one
+    /// document]
+    #[arg(long, value_name = "TEXT", value_parser = unescaped, allow_hyphen_values = true, help_heading = "Data")]
+    separator: Option<String>,
+    /// Maximum number of invalid lines to skip, over all files
+    #[arg(long, default_value = "0", value_name = "N", help_heading = "Data")]
+    skip_bad_lines: usize,
     /// Seed of the order of the samples
     #[arg(long, value_name = "SEED", default_value_t = 0, help_heading = "Data")]
     data_seed: u64,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     step: StepOptions,
     /// Element type of matrix products: f32, bf16 or f16. Weights, optimizer state and sums stay
@@ -358,6 +369,7 @@ impl<'a> TrainJob<'a> {
             seed: options.data_seed,
             vocabulary: config.vocab_size,
             steps: recipe.steps as u64,
+            skip_bad_lines: options.skip_bad_lines,
         });
         let loader = data
             .and_then(|data| start_loader(&data, first as u64).map_err(|found| problems.append(found)).ok());
@@ -464,6 +476,7 @@ impl<'a> TrainJob<'a> {
             save.map(|folder| Checkpoints::begin(folder, keep, trainer, group)).transpose()?;
         if speaks {
             resume::set_aside(&self.skipped, first)?;
+            note_skipped(self.loader.skipped());
         }
         let mut logs = Logs::begin(self.options, first, self.pace(peak), speaks)?;
         if speaks && first > 0 {
@@ -627,8 +640,15 @@ fn sources(
     let is_text = |path: &PathBuf| TextFile::of(path, None).is_ok();
     let encoder = options.data.iter().any(is_text).then(|| {
         let folder = options.tokenizer.as_deref().unwrap_or(folder);
-        Encoder::open(folder, config.vocab_size).map(Arc::new).map_err(|found| problems.append(found)).ok()
+        let encoder = keep(Encoder::open(folder, config.vocab_size), problems);
+        let template = keep(options.template.open_changed(folder), problems)?;
+        encoder.map(|encoder| Arc::new(encoder.with_template(template)))
     });
+    let TrainOptions { separator, skip_bad_lines, template, .. } = options;
+    if encoder.is_none() && (separator.is_some() || *skip_bad_lines > 0 || !template.is_default()) {
+        let text = "no text, which --separator, --skip-bad-lines and the options of chat templates are for";
+        problems.push(Diagnostic::new("--data", text).expected("FILE.txt or FILE.jsonl"));
+    }
     // A missing tokenizer has been reported.
     let encoder = match encoder {
         Some(found) => Some(found?),
@@ -636,7 +656,7 @@ fn sources(
     };
     let mut sources = Vec::new();
     for path in &options.data {
-        match CorpusSource::of(path, encoder.as_ref(), None) {
+        match CorpusSource::of(path, encoder.as_ref(), options.separator.as_deref()) {
             Ok(source) => sources.push(source),
             Err(problem) => problems.push(problem),
         }

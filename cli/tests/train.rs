@@ -633,3 +633,37 @@ fn cards_with_a_clock_say_how_well_a_run_scales() {
     });
     assert!(operators[0] > operators[1] && operators[1] > operators[2], "{operators:?}");
 }
+
+#[test]
+fn conversations_take_the_template_options_of_data_prepare() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "In the beginning God created the heaven"}]}"#;
+    fs::write(dir.path().join("chats.jsonl"), format!("{line}\n{{\"text\": 1}}\n{line}\n{{\"tex")).unwrap();
+    fs::write(
+        dir.path().join("mine.jinja"),
+        "{% for m in messages %}{% if m.role == 'assistant' %}A:{% endif %}{{ m.content }}<|endoftext|>{% endfor %}\
+         {% if add_generation_prompt %}A:{% endif %}",
+    )
+    .unwrap();
+    let run = |more: &str| {
+        let mut command = command();
+        command.current_dir(dir.path()).args(["train", "--device", "emulator", "--steps", "2"]);
+        command.args(["--seq", "8", "--global-batch", "2", "--data", "chats.jsonl", "--model"]);
+        command.arg(root().join("models/kjv-qwen2")).args(more.split_whitespace());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = run("--chat-template mine.jinja --skip-bad-lines 2");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("2 bad lines were skipped\n  chats.jsonl: line 2: not a document"), "{said}");
+    let (code, said) = run("--chat-template mine.jinja --skip-bad-lines 1");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("bad lines: too many to skip: expected at most 1, found 2"), "{said}");
+    let (code, said) = run("--chat-template absent.jinja --template-arg day --skip-bad-lines 2");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("absent.jinja"), "{said}");
+    let output = train(dir.path(), "none", "--skip-bad-lines 1").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--data: no text, which --separator"), "{said}");
+}

@@ -67,6 +67,7 @@ pub use compress::Compress;
 ///     seed: 7,
 ///     vocabulary: 512,
 ///     steps: 10,
+///     skip_bad_lines: 0,
 /// };
 /// let batch = Loader::start(&options, 0)?.next()?;
 /// assert_eq!(batch.tokens.len(), 2 * 17);

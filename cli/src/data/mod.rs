@@ -181,8 +181,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
     let mut problems = Diagnostics::new();
     let texts = texts(&options.files, options.separator.as_deref(), &mut problems);
     let encoder = keep(Encoder::open(&options.tokenizer, usize::MAX), &mut problems);
-    let template = (!options.template.is_default()).then(|| options.template.open(&options.tokenizer));
-    let template = keep(template.transpose(), &mut problems).flatten();
+    let template = keep(options.template.open_changed(&options.tokenizer), &mut problems).flatten();
     let mut with_ignore = options.out.clone().into_os_string();
     with_ignore.push(IGNORE);
     let with_ignore = PathBuf::from(with_ignore);
@@ -193,10 +192,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
         keep(files::check("--out", path).map_err(Diagnostics::from), &mut problems);
     }
     let Some(encoder) = encoder.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
-    let encoder = match template {
-        Some(template) => encoder.with_template(template),
-        None => encoder,
-    };
+    let encoder = encoder.with_template(template);
 
     let mut tokens = Draft::new("--out", bin.clone());
     let mut ignore = Draft::new("--out", ignore_bin.clone());
@@ -244,7 +240,7 @@ fn write_record(path: &Path, options: &PrepareOptions, encoder: &Encoder) -> Res
 }
 
 /// Prints the number of skipped lines, and the problems of the first ones.
-fn note_skipped(skipped: &SkippedLines) {
+pub(super) fn note_skipped(skipped: &SkippedLines) {
     if skipped.count > 0 {
         let lines = if skipped.count == 1 {
             "1 bad line was".to_owned()
@@ -387,7 +383,7 @@ fn bytes_of(files: &[PathBuf]) -> Bytes {
 }
 
 /// Replaces the escapes \n, \r, \t and \\ in a text.
-fn unescaped(text: &str) -> Result<String, String> {
+pub(super) fn unescaped(text: &str) -> Result<String, String> {
     let mut unescaped = String::new();
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {

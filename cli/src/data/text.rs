@@ -16,7 +16,7 @@ pub(super) fn prepared(report: &PrepareReport) -> String {
         report.dtype.name()
     );
     if report.ignored > 0 {
-        let _always = write!(text, ", {} tokens are not learned", grouped(report.ignored));
+        let _always = write!(text, ", {} of them not learned", grouped(report.ignored));
     }
     text + "\n"
 }

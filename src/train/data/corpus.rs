@@ -10,9 +10,9 @@ use std::ops::Range;
 use super::digest::Digest;
 use super::encoder::Document;
 use super::indexed::IndexedFile;
-use super::problems::TextProblems;
+use super::problems::{SkippedLines, TextProblems};
 use super::source::CorpusSource;
-use super::{MOST_PROBLEMS, reader};
+use super::{DataOptions, MOST_PROBLEMS, reader};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
 /// Number of tokens that are checked at a time.
@@ -24,6 +24,7 @@ pub(super) struct Corpus {
     parts: Vec<SourceDocuments>,
     /// First token of each document, followed by the number of tokens.
     starts: Vec<u64>,
+    skipped: SkippedLines,
 }
 
 /// The documents of one source.
@@ -59,17 +60,22 @@ impl Corpus {
     ///
     /// # Errors
     /// Every problem of every file, including tokens beyond the vocabulary.
-    pub(super) fn open(sources: &[CorpusSource], vocabulary: usize) -> Result<Self, Diagnostics> {
+    pub(super) fn open(options: &DataOptions) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let mut corpus = Self { parts: Vec::new(), starts: vec![0] };
-        for source in sources {
-            match open(source) {
+        let mut texts = TextProblems::with_limit(options.skip_bad_lines);
+        let mut corpus = Self { parts: Vec::new(), starts: vec![0], skipped: SkippedLines::default() };
+        for source in &options.sources {
+            match open(source, &mut texts) {
                 Ok((name, starts, store)) => corpus.add(name, &starts, store),
                 Err(found) => problems.append(found),
             }
         }
+        match texts.into_result() {
+            Ok(skipped) => corpus.skipped = skipped,
+            Err(found) => problems.append(found),
+        }
         for part in &corpus.parts {
-            corpus.check(part, vocabulary, &mut problems);
+            corpus.check(part, options.vocabulary, &mut problems);
         }
         problems.into_result(corpus)
     }
@@ -85,6 +91,11 @@ impl Corpus {
             tokens: self.tokens() - first_token,
             store,
         });
+    }
+
+    /// Returns the bad lines that were skipped.
+    pub(super) const fn skipped(&self) -> &SkippedLines {
+        &self.skipped
     }
 
     /// Returns the number of tokens.
@@ -228,8 +239,12 @@ fn indices(range: &Range<u64>) -> Range<usize> {
     index(range.start)..index(range.end)
 }
 
-/// Opens a source. Returns its name, the starts of its documents, and its tokens.
-fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagnostics> {
+/// Opens a source. Returns its name, the starts of its documents, and its tokens. Problems of texts
+/// are added to `problems`.
+fn open(
+    source: &CorpusSource,
+    problems: &mut TextProblems,
+) -> Result<(String, Vec<u64>, CorpusStore), Diagnostics> {
     match source {
         CorpusSource::Indexed { prefix } => {
             let file = IndexedFile::open(prefix)?;
@@ -243,18 +258,16 @@ fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagno
             Err(problem.help("give this file alone").into())
         }
         CorpusSource::Text { file, encoder } => {
-            let mut problems = TextProblems::with_limit(0);
             let (mut starts, mut ids, mut ignore) = (vec![0], Vec::new(), Vec::new());
             let mut take = |document: Document| {
                 append(&document, &mut ids, &mut ignore);
                 starts.push(ids.len() as u64);
                 Ok(())
             };
-            let read = reader::encode(file, encoder, &mut problems, &|_: Bytes| {}, &mut take);
+            let read = reader::encode(file, encoder, problems, &|_: Bytes| {}, &mut take);
             if let Err(error) = read {
                 problems.push(Diagnostic::new(file.name(), "cannot be held in memory").found(error));
             }
-            problems.into_result()?;
             Ok((file.name(), starts, CorpusStore::Memory { ids, ignore }))
         }
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::corpus::Corpus;
 use super::digest::Digest;
 use super::pack::Packed;
+use super::problems::SkippedLines;
 use super::source::CorpusSource;
 use super::tokens::ReadyBatches;
 use super::{Batch, DataOptions, Error, MOST_PROBLEMS, MOST_TOKENS};
@@ -42,7 +43,7 @@ impl Dataset {
         let opened = match options.sources.as_slice() {
             [] => Err(Diagnostic::new("data", "no files").into()),
             [CorpusSource::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
-            sources => Corpus::open(sources, options.vocabulary).and_then(|corpus| {
+            _ => Corpus::open(options).and_then(|corpus| {
                 if has_sizes {
                     Ok(Self::Packed(Packed::new(corpus, options)?))
                 } else {
@@ -73,6 +74,14 @@ impl Dataset {
             Self::Ready(ready) => ready.batch(step)?,
         };
         if batch.counted_labels() == 0 { Err(Error::NoLabels { step }) } else { Ok(batch) }
+    }
+
+    /// Returns the bad lines that were skipped.
+    pub(super) fn skipped(&self) -> SkippedLines {
+        match self {
+            Self::Packed(packed) => packed.corpus.skipped().clone(),
+            Self::Ready(_) => SkippedLines::default(),
+        }
     }
 
     /// Returns a digest of the data.

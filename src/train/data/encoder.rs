@@ -74,10 +74,13 @@ impl Encoder {
         Ok(Self { tokenizer, template: ChatTemplate::open(dir), end_of_text })
     }
 
-    /// Returns the encoder with another chat template for conversations.
+    /// Returns the encoder with another chat template for conversations, if one is given.
     #[must_use]
-    pub fn with_template(self, template: ChatTemplate) -> Self {
-        Self { template: Ok(template), ..self }
+    pub fn with_template(self, template: Option<ChatTemplate>) -> Self {
+        match template {
+            Some(template) => Self { template: Ok(template), ..self },
+            None => self,
+        }
     }
 
     /// Returns the tokenizer of the encoder.

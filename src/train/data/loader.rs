@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::dataset::Dataset;
+use super::problems::SkippedLines;
 use super::{Batch, DataOptions, Error};
 use crate::base::{Diagnostic, Diagnostics};
 
@@ -66,6 +67,7 @@ impl LoaderState {
 #[derive(Debug)]
 pub struct Loader {
     state: LoaderState,
+    skipped: SkippedLines,
     steps: u64,
     /// The queue of batches; `None` while the loader is dropped.
     batches: Option<Receiver<Result<Batch, Error>>>,
@@ -86,7 +88,7 @@ impl Loader {
             global_batch: options.global_batch,
             digest: dataset.digest(),
         };
-        let steps = options.steps;
+        let (steps, skipped) = (options.steps, dataset.skipped());
         let (sender, batches) = bounded(AHEAD);
         let make = move || {
             for step in first_step..steps {
@@ -98,7 +100,7 @@ impl Loader {
             }
         };
         let thread = Builder::new().name("data".to_owned()).spawn(make)?;
-        Ok(Self { state, steps, batches: Some(batches), thread: Some(thread) })
+        Ok(Self { state, skipped, steps, batches: Some(batches), thread: Some(thread) })
     }
 
     /// Waits for the batch of the next step and returns it.
@@ -114,6 +116,12 @@ impl Loader {
         let batch = received.unwrap_or(Err(Error::Ended))?;
         self.state.step = batch.step + 1;
         Ok(batch)
+    }
+
+    /// Returns the bad lines that were skipped.
+    #[must_use]
+    pub const fn skipped(&self) -> &SkippedLines {
+        &self.skipped
     }
 
     /// Returns the state for a checkpoint. A resumed run continues with the next batch.

@@ -72,6 +72,8 @@ pub struct DataOptions {
     pub vocabulary: usize,
     /// Steps of the whole run, including the steps before a resume.
     pub steps: u64,
+    /// Maximum number of bad lines to skip, over all texts.
+    pub skip_bad_lines: usize,
 }
 
 /// The samples of one step.

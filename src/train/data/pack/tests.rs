@@ -31,7 +31,7 @@ pub(in super::super) fn options(
     sequence: usize,
     global_batch: usize,
 ) -> DataOptions {
-    DataOptions { sources, sequence, global_batch, seed: 5, vocabulary: 100, steps: 10 }
+    DataOptions { sources, sequence, global_batch, seed: 5, vocabulary: 100, steps: 10, skip_bad_lines: 0 }
 }
 
 fn packed(folder: &TempDir, files: &[&[&[i32]]], sequence: usize, global_batch: usize) -> Packed {
@@ -39,7 +39,7 @@ fn packed(folder: &TempDir, files: &[&[&[i32]]], sequence: usize, global_batch: 
     let sources =
         files.iter().enumerate().map(|(at, documents)| write(&prefix(at), documents, None)).collect();
     let options = options(sources, sequence, global_batch);
-    Packed::new(Corpus::open(&options.sources, options.vocabulary).unwrap(), &options).unwrap()
+    Packed::new(Corpus::open(&options).unwrap(), &options).unwrap()
 }
 
 fn sample(packed: &Packed, sample: u64) -> Batch {
@@ -86,7 +86,7 @@ fn labels_that_count_nothing_stay_so() {
     let folder = TempDir::new().unwrap();
     let source = write(&folder.path().join("a"), &[&[1, 2, 3, 4, 5]], Some(&[1, 1, 0, 1, 0]));
     let options = options(vec![source], 4, 1);
-    let packed = Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap();
+    let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
     // The flag of a token is the flag of the label at the position before.
     assert_eq!(sample(&packed, 0).ignore, [1, 0, 1, 0]);
     assert!(packed.corpus.has_ignored());
@@ -115,7 +115,7 @@ proptest! {
         let parts: Vec<&[i32]> = documents.iter().map(Vec::as_slice).collect();
         let source = write(&folder.path().join("a"), &parts, None);
         let options = DataOptions { seed, vocabulary: 200, ..options(vec![source], sequence, 1) };
-        let packed = Packed::new(Corpus::open(&options.sources, 200).unwrap(), &options).unwrap();
+        let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
         let mut labels = Vec::new();
         for step in 0..packed.samples {
             let batch = packed.batch(step).unwrap();
@@ -141,7 +141,7 @@ proptest! {
         let ids: Vec<i32> = (0..60).collect();
         let source = write(&folder.path().join("a"), &[&ids], None);
         let options = DataOptions { seed, ..options(vec![source], 3, global_batch) };
-        let packed = Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap();
+        let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
         prop_assert_eq!(packed.samples, 20);
         // Three epochs. Their borders are anywhere within the steps.
         let drawn: Vec<u64> = (0..60).map(|at| packed.sample(at / global_batch as u64, at % global_batch as u64)).collect();
@@ -159,8 +159,7 @@ fn too_little_data_is_refused() {
     let folder = TempDir::new().unwrap();
     let source = write(&folder.path().join("a"), &[&[1, 2, 3], &[4]], None);
     let options = options(vec![source], 4, 1);
-    let message =
-        Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap_err().to_string();
+    let message = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap_err().to_string();
     assert!(
         message.starts_with("all data: shorter than a sequence: expected at least 5 tokens, the sequence and one more, found 4 in 2 documents"),
         "{message}"
@@ -174,7 +173,7 @@ fn tokens_beyond_the_vocabulary_say_where_they_are() {
         write(&folder.path().join("a"), &[&[1, 2]], None),
         write(&folder.path().join("b"), &[&[], &[3, 100], &[-1]], None),
     ];
-    let message = Corpus::open(&sources, 100)
+    let message = Corpus::open(&options(sources, 4, 1))
         .unwrap_err()
         .to_string()
         .replace(&folder.path().display().to_string(), "DIR");
@@ -211,7 +210,7 @@ fn wrong_files_are_cut_short() {
     let folder = TempDir::new().unwrap();
     let ids = vec![500; 5000];
     let source = write(&folder.path().join("a"), &[&ids], None);
-    let lines = Corpus::open(&[source], 100).unwrap_err().lines();
+    let lines = Corpus::open(&options(vec![source], 4, 1)).unwrap_err().lines();
     assert_eq!(lines.len(), 12, "{lines:?}");
     assert!(
         lines[11].contains("1000 tokens are beyond the vocabulary; the rest was not read"),
