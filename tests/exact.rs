@@ -2,10 +2,12 @@
 //! layout and after every change of layout.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::EngineOptions;
+use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
@@ -166,6 +168,27 @@ fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
     for pipeline in [Pipeline::Interleaved { chunks: 2 }, Pipeline::ZeroBubbleV] {
         let staged = Recipe { pipeline, steps: 2, ..recipe(TrainingPrecision::F32) };
         are_alike(&deep, &staged, &[ONE, LAYOUTS[20], LAYOUTS[24]]);
+    }
+}
+
+/// Soft caps, norms over all heads, scaled embeddings, one key head, and fused projections.
+#[test]
+fn every_family_has_the_same_bits() {
+    let layouts = [
+        ONE,
+        Layout { tensor: 2, micro_batch: 2, residual: SEQ, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 1, zero: Zero::Weights, ..ONE },
+        Layout { stages: 2, micro_batch: 4, recompute: Recompute::Full, ..ONE },
+        Layout { context: 2, ..ONE },
+    ];
+    let full = Recipe { steps: 2, ..recipe(TrainingPrecision::F32) };
+    let lora = Some("rank=2,alpha=4,targets=all-linear".parse().unwrap());
+    let lora = Recipe { lora, ..full.clone() };
+    for name in ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let config = Model::open_config(&folder).unwrap();
+        are_alike(&config, &full, &layouts);
+        are_alike(&config, &lora, &layouts[..3]);
     }
 }
 

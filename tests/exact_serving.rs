@@ -78,6 +78,21 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     }
 }
 
+/// Embeddings that are scaled before the cards add their parts, and one key head for all queries.
+#[test]
+fn scaled_embeddings_and_one_key_head_have_the_same_bits() {
+    for (name, cards) in [("gemma2", vec![2]), ("gemma3", vec![2, 4])] {
+        let model = model(&format!("tests/fixtures/{name}"));
+        let of = |cards| deployment(&model, cards, 1, DType::F32);
+        let expected = logits(&model, of(1));
+        for cards in cards {
+            assert!(logits(&model, of(cards)) == expected, "{name} on {cards} cards");
+        }
+        let stages = Deployment { stages: 2, ..of(4) };
+        assert!(logits(&model, stages) == expected, "{name} in two stages");
+    }
+}
+
 #[test]
 fn without_one_order_cards_have_other_bits() {
     let model = shipped();

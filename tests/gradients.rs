@@ -179,6 +179,7 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
             vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]
         }),
         ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
+        ("tree_sum", Kind::TreeSum { dim: 1, levels: 1 }, one),
         ("cast", Kind::Cast { to: DType::F32 }, one),
         ("permute", Kind::Permute { dims: vec![2, 0, 1] }, one),
         ("expand", Kind::Expand { dims: vec![1, 2] }, |sample| {

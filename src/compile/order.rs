@@ -10,7 +10,7 @@ use crate::placement::{Grid, Placed};
 use crate::program::op::rule_of;
 use crate::program::text::op_text;
 use crate::program::tree::{BLOCK_LEVELS, Halved, SumOrder, node_problem};
-use crate::program::{Factor, Kind, Op, ValueId};
+use crate::program::{Factor, Kind, Op, Program, ValueId};
 
 /// Maximum number of cards over which a sum can be sharded.
 const BLOCKS: usize = 1 << BLOCK_LEVELS;
@@ -69,12 +69,21 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
     problems.into_result(())
 }
 
+/// Returns whether each element of the result is nonzero on at most one card. A scale or a cast of
+/// such a value is one too.
+fn leaves_one_part(program: &Program, op: &Op) -> bool {
+    let source = || program.ops.values().iter().find(|source| source.results.contains(&op.operands[0]));
+    op.kind.row().leaves_one_part
+        || matches!(op.kind, Kind::Scale { .. } | Kind::Cast { .. })
+            && source().is_some_and(|source| leaves_one_part(program, source))
+}
+
 fn of_op(placed: &Placed, op: &Op) -> Option<String> {
     let (program, mesh) = (&placed.program, &placed.mesh);
     let shapes = program.operand_shapes(op);
     let rule = rule_of(op, &shapes).ok()?;
     let is_sum = |id: &ValueId| placed.layouts[*id].partial.iter().any(|(_, by)| *by == Reduce::Sum);
-    if op.results.iter().any(is_sum) && !op.kind.row().leaves_one_part {
+    if op.results.iter().any(is_sum) && !leaves_one_part(program, op) {
         return Some("sums shards without a fixed order".to_owned());
     }
     let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {

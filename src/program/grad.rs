@@ -443,12 +443,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     // tokens.
     if adjoint.build.is_in_trees() {
         let kind = Kind::AttentionGradByHead { scale: *scale };
-        let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);
-        adjoint.give(0, of_q);
-        for (index, by_head) in [(1, of_keys), (2, of_values)] {
-            let sum = adjoint.op(Kind::TreeSum { dim: 3, levels: BLOCK_LEVELS }, &[by_head]);
-            adjoint.give(index, sum);
-        }
+        let by_head = adjoint.build.several(kind, &operands);
+        give_heads_in_trees(adjoint, by_head);
         return;
     }
     let kind = match kind {
@@ -459,15 +455,28 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 
+/// Gives the cotangents of queries, keys and values. Those of keys and values are per query head,
+/// and are summed in tree order.
+fn give_heads_in_trees(adjoint: &mut Adjoint<'_, '_>, [of_q, of_keys, of_values]: [Operand; 3]) {
+    adjoint.give(0, of_q);
+    for (index, by_head) in [(1, of_keys), (2, of_values)] {
+        let sum = adjoint.op(Kind::TreeSum { dim: 3, levels: BLOCK_LEVELS }, &[by_head]);
+        adjoint.give(index, sum);
+    }
+}
+
 pub(super) fn capped_attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::CappedAttention { scale, cap }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
-    if adjoint.build.is_in_trees() {
-        let problem = Diagnostic::new("capped_attention", "its gradient has no order of sums of its own");
-        adjoint.build.problem(problem.help("leave --exact out"));
-    }
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    let operands = [q, keys, values, mask, dy];
+    if adjoint.build.is_in_trees() {
+        let kind = Kind::CappedAttentionGradByHead { scale: *scale, cap: *cap };
+        let by_head = adjoint.build.several(kind, &operands);
+        give_heads_in_trees(adjoint, by_head);
+        return;
+    }
     let kind = Kind::CappedAttentionGrad { scale: *scale, cap: *cap };
-    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy]);
+    let found: [Operand; 3] = adjoint.build.several(kind, &operands);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 
@@ -478,7 +487,9 @@ pub(super) fn take(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn reduce_sum(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::ReduceSum { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let (Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else {
+        return;
+    };
     let x = adjoint.shape_of(0);
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Expand { dims: vec![*dim] }, &[dy, x]));
 }

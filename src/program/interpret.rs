@@ -314,7 +314,9 @@ fn scores_of(kind: &Kind) -> (f64, impl Fn(f64) -> f64 + use<>) {
         | Kind::AttentionGrad { scale }
         | Kind::AttentionGradByHead { scale }
         | Kind::RingAttentionGrad { scale, .. } => (scale, None),
-        Kind::CappedAttention { scale, cap } | Kind::CappedAttentionGrad { scale, cap } => (scale, Some(cap)),
+        Kind::CappedAttention { scale, cap }
+        | Kind::CappedAttentionGrad { scale, cap }
+        | Kind::CappedAttentionGradByHead { scale, cap } => (scale, Some(cap)),
         _ => unreachable!("attention's kind"),
     };
     (scale, move |score| cap.map_or(score, |cap: f64| cap * (score / cap).tanh()))

@@ -89,9 +89,12 @@ pub(in crate::program) fn gamma_terms(_: &Kind, operands: &[&HostTensor], result
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let (scale, capped) = scores_of(kind);
     // The slope of a cap follows from the capped score.
-    let cap = if let Kind::CappedAttentionGrad { cap, .. } = kind { Some(*cap) } else { None };
+    let cap = match kind {
+        Kind::CappedAttentionGrad { cap, .. } | Kind::CappedAttentionGradByHead { cap, .. } => Some(*cap),
+        _ => None,
+    };
     let slope = |score: f64| cap.map_or(1.0, |cap| 1.0 - (score / cap).powi(2));
-    let by_head = matches!(kind, Kind::AttentionGradByHead { .. });
+    let by_head = matches!(kind, Kind::AttentionGradByHead { .. } | Kind::CappedAttentionGradByHead { .. });
     let [q, keys, values, mask, dy, ..] = operands else {
         unreachable!("attention_grad takes eight operands")
     };

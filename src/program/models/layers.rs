@@ -11,6 +11,7 @@ use crate::config::{
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Role, Source};
 use crate::program::op::Kind;
+use crate::program::rule::Einsum;
 
 use super::{COPY, CacheBlocks, RunShape, input, masks, rotary_tables};
 
@@ -425,8 +426,7 @@ impl LayerInputs<'_> {
                 &[&shape[..outputs], &[lora.rank]].concat(),
                 row * lora.rank,
             );
-            let narrow = build.op(Kind::MatMul { spec: down_spec }, &[x, down]);
-            let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
+            let narrow = self.narrow(build, &layer, down_spec, [x, down]);
             let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
             return build.add(y, update);
         }
@@ -437,6 +437,20 @@ impl LayerInputs<'_> {
         let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
         let [q, tokens] = quantised(build, x, spec.summed().len());
         build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
+    }
+
+    /// Returns the scaled product with factor `A`. Projections in one tensor share it, so that each
+    /// factor has one use.
+    fn narrow(&self, build: &mut Builder, layer: &str, spec: Einsum, operands: [Operand; 2]) -> Operand {
+        let name = format!("{layer}.lora_A.out");
+        let values = &build.program().values;
+        if let Some(known) = values.ids().find(|id| values[*id].name == name) {
+            return build.operand(known);
+        }
+        let narrow = build.op(Kind::MatMul { spec }, &operands);
+        let scale = self.lora.map_or(1.0, Lora::scale);
+        let narrow = build.op(Kind::Scale { by: scale }, &[narrow]);
+        build.name(narrow, name)
     }
 
     /// Adds a factor of the adapter of `layer`, converted to the type of products. Projections in

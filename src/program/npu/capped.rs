@@ -70,7 +70,10 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::CappedAttentionGrad { scale, cap } = *kind else { return };
+    let (Kind::CappedAttentionGrad { scale, cap } | Kind::CappedAttentionGradByHead { scale, cap }) = *kind
+    else {
+        return;
+    };
     let [q, keys, values, dy] = [0, 1, 2, 4].map(|operand| emit.view(operand));
     if q.elems() == 0 || keys.elems() == 0 {
         zeros(emit);
@@ -100,9 +103,17 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(of_q, [b, k, g, s, d], |emit, out| {
         emit.calls.push(Call::Matmul { a: scores, b: by_key, out });
     });
-    // Keys and values sum over the queries of all heads that share them.
+    let is_by_head = matches!(kind, Kind::CappedAttentionGradByHead { .. });
     for (result, factors, of) in [(1, of_scores, q), (2, weights, dy)] {
         let Some(into) = emit.result(result) else { continue };
+        if is_by_head {
+            let (factors, rows) = (factors.permute(&[0, 1, 2, 4, 3]), by_head(&of));
+            emit.write_shaped(into.permute(&[0, 2, 3, 1, 4]), [b, k, g, t, d], |emit, out| {
+                emit.calls.push(Call::Matmul { a: factors, b: rows, out });
+            });
+            continue;
+        }
+        // Keys and values sum over the queries of all heads that share them.
         let rows = emit.shaped(by_head(&of), [b, k, g * s, d]);
         let factors = emit.shaped(factors, [b, k, g * s, t]).permute(&[0, 1, 3, 2]);
         emit.write_shaped(into.permute(&[0, 2, 1, 3]), [b, k, t, d], |emit, out| {

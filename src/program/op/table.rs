@@ -781,6 +781,7 @@ super::ops! {
         },
         host: Host::One(host::reduce_sum),
         npu: npu::tree::sum_along,
+        grad: Some(grad::reduce_sum),
     }
     /// The sum of [`Kind::SumExp`] in tree order.
     TreeSumExp = "tree_sum_exp" {
@@ -822,6 +823,20 @@ super::ops! {
         dtype: |kind, dtypes| (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
+    }
+    /// The cotangents of [`Kind::CappedAttentionGrad`]. Cotangents of keys and values are given per
+    /// query head, as in [`Kind::AttentionGradByHead`].
+    CappedAttentionGradByHead {
+        /// Factor of the scores.
+        scale: f64,
+        /// Bound of the magnitude of scores.
+        cap: f64,
+    } = "capped_attention_grad_by_head" {
+        arity: 5,
+        rule: |_, _| sum("bSkgD,bTkD,bTkD,bST,bSkgD->bSkgD,bTkgD,bTkgD"),
+        dtype: |kind, dtypes| (Kind::CappedAttentionGrad { scale: 1.0, cap: 1.0 }.row().dtype)(kind, dtypes),
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::capped::attention_grad,
     }
     /// The contribution of each element to the cotangent of `gamma` in [`Kind::RmsNorm`]: the
     /// result's cotangent times `x` times the second result, f32.
