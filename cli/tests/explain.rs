@@ -251,6 +251,26 @@ fn what_is_one_call_with_its_exchange_is_explained_and_what_is_not() {
 }
 
 #[test]
+fn launches_without_a_named_result_are_counted() {
+    let step = succeeds(&words("explain --model olmo-2-13b --cards 2"));
+    for call in ["2 x  aclnnRsqrt", "aclnnRotaryPositionEmbedding", "aclnnReduceSum"] {
+        assert!(step.contains(call), "{call}\n{step}");
+    }
+}
+
+#[test]
+fn query_heads_of_one_key_head_are_sharded() {
+    let report = json(&words("explain --model gemma-3-1b --cards 4 --json"));
+    let local = |name: &str| {
+        let weights = report["weights"].as_array().unwrap();
+        let weight = weights.iter().find(|weight| weight["name"].as_str().unwrap().contains(name)).unwrap();
+        [weight["local_shape"].clone(), weight["least_local_shape"].clone()]
+    };
+    assert_eq!(local("q_proj"), [serde_json::json!([1, 1, 256, 1152]), serde_json::json!([1, 1, 256, 1152])]);
+    assert_eq!(local("k_proj"), [serde_json::json!([1, 256, 1152]), serde_json::json!([1, 256, 1152])]);
+}
+
+#[test]
 fn one_config_file_is_enough_and_uneven_cuts_show_both_ends() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(fixture("qwen2-tied-uneven/config.json"), folder.path().join("config.json")).unwrap();

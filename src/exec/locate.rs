@@ -157,7 +157,10 @@ mod tests {
         let (before, after) = events(&plan);
         let found =
             stopped(&plan, StreamKind::Compute, &[before, after], plan.steps.len(), "exception").unwrap();
-        assert!(found.starts_with("between add of ") && found.ends_with(" and output of z"), "{found}");
+        assert!(
+            found.starts_with("between layer 5, add of ") && found.ends_with(" and output of z"),
+            "{found}"
+        );
         assert_eq!(stopped(&plan, StreamKind::Communication, &[], 0, "exception"), None);
         assert_eq!(
             stopped(&plan, StreamKind::Communication, &[before, after], plan.steps.len(), "exception"),

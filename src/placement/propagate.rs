@@ -365,14 +365,18 @@ impl<'a> Propagation<'a> {
 
     /// Shards a weight further along `dims` by the axes `by`. Each axis takes the first dim with an
     /// element for every shard. If there is none, only the first axis takes the largest dim, and
-    /// some ranks hold nothing.
+    /// some ranks hold nothing. A dim of one element is never sharded: a single key head is
+    /// replicated, so that its query heads can be sharded.
     fn cut(&self, param: ValueId, dims: &[usize], mut layout: Layout, by: &[AxisId]) -> Layout {
         let shape = &self.program.values[param].shape;
         for axis in by.iter().filter(|axis| self.mesh.size(**axis) > 1) {
             let size = self.mesh.size(*axis);
             let parts = |dim: usize| self.mesh.joint_size(&layout.dims[dim]) * size;
             let fitting = dims.iter().copied().find(|dim| parts(*dim) <= shape[*dim]);
-            let largest = || dims.iter().copied().max_by_key(|dim| (shape[*dim], std::cmp::Reverse(*dim)));
+            let largest = || {
+                let dims = dims.iter().copied().filter(|dim| shape[*dim] > 1);
+                dims.max_by_key(|dim| (shape[*dim], std::cmp::Reverse(*dim)))
+            };
             let is_first = dims.iter().all(|dim| layout.dims[*dim].is_empty());
             if let Some(dim) = fitting.or_else(|| largest().filter(|_| is_first)) {
                 layout = layout.sharded(dim, *axis);

@@ -82,6 +82,8 @@ struct Emitter<'a> {
     now: OpId,
     plan: Plan,
     views: Vec<Option<View>>,
+    /// Layer of each value, from its name or from the operands of an unnamed value.
+    layers: Vec<Option<usize>>,
     /// Part of a shared exchange buffer for each value.
     windows: Vec<Option<View>>,
     shared: FxHashMap<OpId, [SideParts; 2]>,
@@ -109,6 +111,7 @@ impl<'a> Emitter<'a> {
             now: OpId::from_index(0),
             plan,
             views: vec![None; values],
+            layers: vec![None; values],
             windows: vec![None; values],
             shared: FxHashMap::default(),
             not_zeroed: Vec::new(),
@@ -178,8 +181,13 @@ impl<'a> Emitter<'a> {
             named = *operand;
         }
         let value = program.label(named);
+        let is_unnamed = program.values[op.result()].name.is_empty();
         let layer = layer_of(&value)
-            .or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)));
+            .or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)))
+            .or_else(|| op.operands.iter().filter(|_| is_unnamed).find_map(|id| self.layers[id.index()]));
+        // A named value outside the layers, such as the last norm, ends the inheritance.
+        let inherited = if is_unnamed { layer } else { layer_of(&value) };
+        op.results.iter().for_each(|id| self.layers[id.index()] = inherited);
         let launch = self.launched.remove(&OpId::from_index(self.plan.notes.len())).unwrap_or_default();
         self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer, launch });
     }
