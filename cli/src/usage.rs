@@ -156,6 +156,8 @@ pub(super) fn parse() -> Result<Arguments, ExitCode> {
         let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if let Some(problem) = answer(&error, &words) {
             write_message(&format!("error: {problem}"));
+        } else if error.use_stderr() {
+            write_message(error.render().to_string().trim_end());
         } else {
             // A closed stream must not change the exit code.
             let _closed = error.print();

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use crate::{command, fixture};
 
 /// A small run of every command with a report.
-const REPORTS: [&str; 28] = [
+const REPORTS: [&str; 29] = [
     "models",
     "explain qwen-72b --cards 8",
     "explain models/kjv-qwen2 --cards 4",
@@ -35,6 +35,7 @@ const REPORTS: [&str; 28] = [
     "generate --tensor-parallel-size 8",
     "generate --device npu --model nowhere --cards 1000 --top-p 7",
     "man walk",
+    "train --lora rank=0 --data nowhere.txt",
 ];
 
 fn at(columns: &str, line: &str) -> Command {

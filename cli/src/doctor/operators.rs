@@ -1,6 +1,6 @@
 //! Checks every operator and kernel of the commands on a card against the interpreter.
 //!
-//! - Input: generation and training programs of a small model in each element type. The operators
+//! - Input: generation and training programs of small models in each element type. The operators
 //!   come from the plans.
 //! - Output: for each operator and element type, the largest error divided by the bound.
 //! - Invariants: the interpreter computes each op on the card's own operands, so each error belongs
@@ -34,11 +34,31 @@ use super::report::Group;
 
 mod sums;
 
-/// A model with biases, grouped heads and a separate output head. A head size of 128 has dedicated
-/// operators.
-const MODEL: &str = r#"{
+/// Models that together launch every operator of the model families. A head size of 128 has
+/// dedicated operators.
+const MODELS: [&str; 3] = [BIASED, CAPPED, NORMED];
+
+/// A model with biases, grouped heads and a separate output head.
+const BIASED: &str = r#"{
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
+}"#;
+
+/// A model with soft caps, GELU, windows, scaled embeddings and a tied head.
+const CAPPED: &str = r#"{
+    "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 96,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": 4,
+    "query_pre_attn_scalar": 128, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+    "hidden_activation": "gelu_pytorch_tanh", "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
+}"#;
+
+/// A model with norms over all heads.
+const NORMED: &str = r#"{
+    "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 96,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
     "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
 }"#;
@@ -53,9 +73,12 @@ struct OperatorUse {
 }
 
 fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
-    let config = ModelConfig::from_json(MODEL)?;
-    let mut uses = generating(&config, kernels)?;
-    uses.extend(training(&config, kernels)?);
+    let mut uses = Vec::new();
+    for model in MODELS {
+        let config = ModelConfig::from_json(model)?;
+        uses.extend(generating(&config, kernels)?);
+        uses.extend(training(&config, kernels)?);
+    }
     if kernels != Kernels::NONE {
         uses.push(large(kernels)?);
     }
@@ -433,6 +456,10 @@ mod tests {
         assert_eq!(group.lines.len(), users.len());
         assert!(users.len() > 30, "{users:?}");
         assert_eq!(users["aclnnQuantMatmulV4"], ["generate --dtype w8a8"]);
+        for of_families in ["aclnnRsqrt", "aclnnTanh", "aclnnGelu"] {
+            assert!(users[of_families].contains(&"generate --dtype bf16"), "{of_families}: {users:?}");
+        }
+        assert!(users["aclnnGeluBackward"].contains(&"train"), "{users:?}");
         assert_eq!(
             users["aclnnApplyAdamWV2"],
             ["train", "train --exact", "train --dtype bf16", "train --dtype f16"]
