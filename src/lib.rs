@@ -125,7 +125,7 @@
 //! the workspace also use hidden modules, which may change in any release. These follow the data
 //! flow, and each imports only modules before it. Pure: `base` `call` `config` `program`
 //! `placement` `collective` `schedule` `compile`. With effects: `device` `world` `timeline` `exec`
-//! `weights` `generate` `train`.
+//! `weights` `serving` `generate` `train`.
 
 #[doc(hidden)]
 pub mod base;
@@ -148,6 +148,8 @@ pub mod placement;
 pub mod program;
 #[doc(hidden)]
 pub mod schedule;
+#[doc(hidden)]
+pub mod serving;
 #[doc(hidden)]
 pub mod timeline;
 pub mod train;

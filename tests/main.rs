@@ -27,6 +27,8 @@ mod mutation;
 mod overlap;
 mod parity;
 mod pipeline;
+mod serving_blocks;
+mod serving_schedule;
 mod serving_stages;
 mod session;
 mod spans;

@@ -18,7 +18,7 @@ use crate::project::source::{Source, words};
 use paths::{children, root_names_by_super};
 
 /// Top-level modules of the library in data-flow order, with their allowed imports.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("base", &[]),
     // Device calls as data, shared by compiler and executor.
     ("call", &["base"]),
@@ -36,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("timeline", &["base", "call", "schedule"]),
     ("exec", &["base", "call", "schedule", "timeline", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "device", "exec"]),
+    ("serving", &["base"]),
     (
         "generate",
         &[
@@ -140,6 +141,16 @@ const LARGEST_CIRCLE: usize = 2;
 /// Pure and deterministic modules.
 const PURE: [&str; 8] =
     ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
+
+/// Pure files of modules that also have effects.
+const PURE_FILES: [&str; 6] = [
+    "src/serving/blocks.rs",
+    "src/serving/blocks/",
+    "src/serving/scheduler.rs",
+    "src/serving/scheduler/",
+    "src/serving/step.rs",
+    "src/serving/step/",
+];
 
 /// The planner is pure, except rehearsals and calibrations, which run on cards.
 const PURE_FOLDER: &str = "planner/src/";
@@ -367,7 +378,12 @@ fn check_fence(source: &Source, violations: &mut FoundLines) {
 fn check_purity(source: &Source, violations: &mut FoundLines) {
     let module = source.module();
     let is_planner = source.is_below(&[PURE_FOLDER]) && !source.is_below(&IMPURE_FOLDERS);
-    let top = if is_planner { Some(&"planner") } else { module.first().filter(|top| PURE.contains(*top)) };
+    let is_pure_file = source.is_below(&PURE_FILES);
+    let top = if is_planner {
+        Some(&"planner")
+    } else {
+        module.first().filter(|top| is_pure_file || PURE.contains(*top))
+    };
     let Some(top) = top else { return };
     let modules = children(&source.code, "std").into_iter().filter(|(_, name)| IMPURE_STD.contains(name));
     let modules = modules.map(|(at, name)| (at, format!("std::{name}")));

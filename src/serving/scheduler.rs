@@ -1,0 +1,303 @@
+//! The scheduler: arrivals and completions → the next step.
+//!
+//! - Input: requests ([`Scheduler::submit`]), cancels, and results of steps.
+//! - Output: a [`StepPlan`], and the [`Delivery`]s of a completed step.
+//! - Invariants: no clock, no IO, no randomness. [`Lengths`] hold for each sequence. The strongest
+//!   running sequence always progresses (see below).
+//! - Not here: sampling, stop conditions other than the length, and text.
+//!
+//! # Policy
+//! 1. Sequences are served in the order of their rank: first come, first served, where one level
+//!    of priority is worth `ageing` steps of waiting. The rank never changes, so at most the
+//!    requests of the next `ageing × levels` steps can overtake a request.
+//! 2. The head of the queue is admitted if all groups have blocks for its known tokens and one block
+//!    more, next to the blocks that running sequences still need for theirs. A slot and a row must
+//!    be free. No request overtakes the head. While a stronger sequence reads its prompt, nobody is
+//!    admitted.
+//! 3. In the order of rank, each running sequence gets a row, or the one chunk of the step.
+//! 4. A sequence that lacks a block preempts the weakest sequence behind it: the youngest of the
+//!    lowest priority. The victim's blocks become free at once, or when its steps in flight have
+//!    completed. If nobody is weaker, the sequence waits. Weaker sequences get no new blocks in a
+//!    step in which a stronger one lacks them.
+//!
+//! # Progress
+//! The first sequence in the order is no victim, is served first, and can preempt all others. Alone
+//! it fits, because [`Scheduler::submit`] refuses requests that do not. So it computes at least one
+//! token in each step that it is not in flight. A stronger arrival can take its place. By rule 1,
+//! only a bounded number of later requests can be stronger.
+//!
+//! # Forks
+//! The samples of a request are sequences with the same prompt. The first sample computes it. The
+//! other samples then take its full blocks as a prefix hit, and compute the tail as a chunk. No
+//! block is copied.
+
+mod admit;
+mod complete;
+mod config;
+mod plan;
+mod request;
+mod sequence;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use smallvec::SmallVec;
+
+use crate::base::{Diagnostic, Diagnostics, Id as _};
+use crate::serving::blocks::{BlockPool, Chain, Group, SlotPool, SnapshotId, States};
+use crate::serving::step::{Change, SlotCopy, Table, TableId, len};
+use sequence::{Phase, Rank, Sequence};
+
+pub use config::{Config, GroupConfig, Overlap, SlotConfig};
+pub use request::{Delivery, Drafter, End, Load, Request, RequestId, RowResult, SequenceId, StepResult};
+pub use sequence::Lengths;
+
+/// The state of all requests.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: Config,
+    states: States,
+    waiting: BTreeMap<Rank, Sequence>,
+    /// Sequences that hold a table, by table.
+    running: Vec<Option<Sequence>>,
+    /// The running sequences, the strongest first.
+    order: Vec<Ordered>,
+    free_tables: Vec<TableId>,
+    flights: VecDeque<Flight>,
+    /// Changes since the last plan.
+    changes: Vec<Change>,
+    loads: Vec<SlotCopy>,
+    next_step: u64,
+    next_request: u64,
+    next_arrival: u64,
+    preemptions: u64,
+    hit_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ordered {
+    rank: Rank,
+    table: TableId,
+}
+
+/// A planned step that has not completed.
+#[derive(Debug)]
+struct Flight {
+    number: u64,
+    chunk: Option<FlightRow>,
+    rows: Vec<FlightRow>,
+}
+
+/// A row or chunk of a step in flight.
+#[derive(Debug)]
+struct FlightRow {
+    table: TableId,
+    /// Number of tokens of the sequence after the row, without drafts.
+    end: u32,
+    drafts: SmallVec<[u32; 4]>,
+    samples: bool,
+    save: Option<SnapshotId>,
+}
+
+impl Scheduler {
+    /// Creates a scheduler without requests.
+    ///
+    /// # Errors
+    /// Returns all problems of the config.
+    pub fn new(config: Config) -> Result<Self, Diagnostics> {
+        config.problems().into_result(())?;
+        let group = |group: &GroupConfig| Group {
+            pool: BlockPool::new(group.blocks),
+            window: group.window.map(std::num::NonZeroU32::get),
+        };
+        let states = States {
+            block_size: config.block_size.get(),
+            groups: config.groups.iter().map(group).collect(),
+            slots: config.slots.map(|it| SlotPool::new(it.slots, it.snapshot_bytes, it.budget_bytes)),
+        };
+        let rows = config.max_rows() as usize;
+        Ok(Self {
+            config,
+            states,
+            waiting: BTreeMap::new(),
+            running: (0..rows).map(|_| None).collect(),
+            order: Vec::with_capacity(rows),
+            free_tables: (0..rows).rev().map(TableId::from_index).collect(),
+            flights: VecDeque::new(),
+            changes: Vec::new(),
+            loads: Vec::new(),
+            next_step: 0,
+            next_request: 0,
+            next_arrival: 0,
+            preemptions: 0,
+            hit_tokens: 0,
+        })
+    }
+
+    /// Adds a request to the queue.
+    ///
+    /// # Errors
+    /// The request can never be served: it is empty, longer than the context, or larger than the
+    /// cache of a group.
+    pub fn submit(&mut self, request: &Request) -> Result<RequestId, Diagnostic> {
+        self.check(request)?;
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        let mut chain = Chain::new(self.config.key, request.salt);
+        let age = i64::from(request.priority).saturating_mul(i64::from(self.config.ageing));
+        let due = i64::try_from(self.next_step).unwrap_or(i64::MAX).saturating_sub(age);
+        for sample in 0..request.samples {
+            let known = len(&request.prompt);
+            let rank = Rank { due, arrival: self.next_arrival };
+            self.next_arrival += 1;
+            let mut sequence = Sequence {
+                id: SequenceId { request: id, sample },
+                rank,
+                prompt: known,
+                max_new: request.max_new_tokens,
+                wants_prompt_logprobs: request.wants_prompt_logprobs && sample == 0,
+                tokens: request.prompt.clone(),
+                lengths: Lengths { known, ..Lengths::default() },
+                chain,
+                published: 0,
+                tables: SmallVec::new(),
+                slot: None,
+                phase: Phase::Running,
+                in_flight: 0,
+                drafts: 0,
+                source: None,
+            };
+            sequence.extend_chain(&self.config, known);
+            chain = sequence.chain.clone();
+            self.waiting.insert(rank, sequence);
+        }
+        Ok(id)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Diagnostic> {
+        let wrong = |message: &str| Diagnostic::new(format!("request {}", self.next_request), message);
+        if request.prompt.is_empty() {
+            return Err(wrong("the prompt is empty").expected("at least 1 token").found(0));
+        }
+        if request.samples == 0 {
+            return Err(wrong("no samples are requested").expected("at least 1").found(0));
+        }
+        let length = request.prompt.len() as u64 + u64::from(request.max_new_tokens);
+        if length > u64::from(self.config.context) {
+            let wrong = wrong("prompt and answer are longer than the context")
+                .expected(format!("at most {} tokens", self.config.context));
+            return Err(wrong
+                .found(length)
+                .help("shorten the prompt or pass a smaller maximum of new tokens"));
+        }
+        let positions = len(&request.prompt) + request.max_new_tokens.max(1) - 1;
+        for (index, group) in self.config.groups.iter().enumerate() {
+            let (most, capacity) =
+                (self.config.most_blocks(*group, positions), self.states.groups[index].pool.capacity());
+            if most as usize > capacity {
+                let wrong = wrong("prompt and answer do not fit the cache")
+                    .expected(format!("at most {capacity} blocks of group {index}"));
+                let found = format!("{most} blocks of {} tokens", self.config.block_size);
+                return Err(wrong
+                    .found(found)
+                    .help("shorten the request or start the engine with more cache blocks"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all samples of a request.
+    ///
+    /// Its blocks are released at once, or when the steps in flight have completed. There are no
+    /// further deliveries. An unknown or ended request is not an error.
+    pub fn cancel(&mut self, request: RequestId) {
+        self.waiting.retain(|_, sequence| sequence.id.request != request);
+        let tables: Vec<TableId> = self.order.iter().map(|ordered| ordered.table).collect();
+        for table in tables {
+            let sequence = self.sequence_mut(table);
+            if sequence.id.request != request {
+                continue;
+            }
+            sequence.phase = Phase::Ended;
+            if sequence.in_flight == 0 {
+                self.release(table);
+            }
+        }
+    }
+
+    /// Returns whether no request waits or runs and no step is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.order.is_empty() && self.flights.is_empty()
+    }
+
+    /// Returns counts of sequences and blocks.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load {
+            waiting: self.waiting.len(),
+            running: self.order.len(),
+            steps_in_flight: self.flights.len(),
+            available_blocks: self.states.groups.iter().map(|group| group.pool.available()).collect(),
+            available_slots: self.states.slots.as_ref().map(SlotPool::available),
+            preemptions: self.preemptions,
+            hit_tokens: self.hit_tokens,
+        }
+    }
+
+    /// Returns the sequence that holds a table. Until a step has completed, the tables of its plan
+    /// belong to the same sequences.
+    #[must_use]
+    pub fn sequence(&self, table: TableId) -> Option<SequenceId> {
+        self.running.get(table.index())?.as_ref().map(|sequence| sequence.id)
+    }
+
+    /// Returns the lengths of the sequence that holds a table.
+    #[must_use]
+    pub fn lengths(&self, table: TableId) -> Option<Lengths> {
+        self.running.get(table.index())?.as_ref().map(|sequence| sequence.lengths)
+    }
+
+    /// Returns the block table of a running sequence in one group.
+    #[must_use]
+    pub fn table(&self, table: TableId, group: usize) -> Option<&Table> {
+        self.running.get(table.index())?.as_ref()?.tables.get(group)
+    }
+
+    fn running(&self, table: TableId) -> &Sequence {
+        self.running[table.index()].as_ref().expect("a table in the order is taken")
+    }
+
+    fn sequence_mut(&mut self, table: TableId) -> &mut Sequence {
+        self.running[table.index()].as_mut().expect("a table in the order is taken")
+    }
+
+    /// Takes a sequence out of the running ones, and releases its blocks, slot and table.
+    fn release(&mut self, table: TableId) -> Option<Sequence> {
+        let mut sequence = self.running[table.index()].take()?;
+        self.order.retain(|ordered| ordered.table != table);
+        for (group, blocks) in self.states.groups.iter_mut().zip(&sequence.tables) {
+            // The end of a prefix is evicted before its start.
+            for &block in blocks.blocks().iter().rev() {
+                group.pool.release(block);
+            }
+        }
+        if let (Some(slots), Some(slot)) = (&mut self.states.slots, sequence.slot.take()) {
+            slots.release(slot);
+        }
+        self.free_tables.push(table);
+        self.changes.push(Change::Release { table });
+        Some(sequence)
+    }
+
+    /// Returns a running sequence to the queue. It computes its tokens again later.
+    fn preempt(&mut self, table: TableId) {
+        let Some(mut sequence) = self.release(table) else { return };
+        sequence.reset();
+        sequence.extend_chain(&self.config, sequence.lengths.known);
+        self.preemptions += 1;
+        self.waiting.insert(sequence.rank, sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests;

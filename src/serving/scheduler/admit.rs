@@ -1,0 +1,120 @@
+//! Admission: waiting sequences → running sequences with a table, a slot and a prefix hit.
+//!
+//! Invariant: the head of the queue is admitted, or no sequence is. Not here: blocks for tokens without a
+//! hit, which a step hands out when it computes them.
+
+use super::config::Config;
+use super::sequence::{Lengths, Phase, Rank, Sequence, Work};
+use super::{Ordered, Scheduler, SequenceId};
+use crate::serving::step::{Change, SlotCopy, len};
+
+impl Scheduler {
+    /// Admits sequences from the head of the queue.
+    pub(super) fn admit(&mut self) {
+        while let Some((&rank, head)) = self.waiting.first_key_value() {
+            if !self.may_admit(rank, head.id) {
+                return;
+            }
+            let Some(hit) = self.fitting_hit(head) else { return };
+            if let Some((_, sequence)) = self.waiting.pop_first() {
+                self.start(sequence, hit);
+            }
+        }
+    }
+
+    fn may_admit(&self, rank: Rank, id: SequenceId) -> bool {
+        let has_slot = self.states.slots.as_ref().is_none_or(|slots| slots.available() > 0);
+        // The first sample computes the prompt for the other samples.
+        let waits_for_prompt =
+            |other: &Sequence| other.id.request == id.request && other.lengths.computed < other.prompt;
+        let blocks_head = |ordered: &Ordered| {
+            let other = self.running(ordered.table);
+            let is_stronger_prompt =
+                ordered.rank < rank && matches!(other.work(&self.config), Work::Chunk { .. });
+            other.phase == Phase::Leaving || is_stronger_prompt || (id.sample > 0 && waits_for_prompt(other))
+        };
+        has_slot && !self.free_tables.is_empty() && !self.order.iter().any(blocks_head)
+    }
+
+    /// Returns the length of the longest prefix hit in blocks, if the sequence fits.
+    fn fitting_hit(&self, sequence: &Sequence) -> Option<usize> {
+        let size = self.config.block_size.get();
+        let computes_prompt = sequence.wants_prompt_logprobs && sequence.generated() == 0;
+        // At least one token is computed, because its logits give the next token.
+        let limit = if computes_prompt { 0 } else { (sequence.lengths.known - 1) / size };
+        let hit = self.states.longest_hit(sequence.chain.blocks(), limit as usize);
+        let end = u32::try_from(hit).unwrap_or(u32::MAX);
+        for (index, group) in self.states.groups.iter().enumerate() {
+            let first = group.first_block(end * size, size);
+            let hits = &sequence.chain.blocks()[first as usize..hit];
+            let idle =
+                hits.iter().filter_map(|it| group.pool.find(it)).filter(|&it| group.pool.is_idle(it)).count();
+            let new = needed(&self.config, index, sequence, first).saturating_sub(end - first);
+            let owed: u32 = self.order.iter().map(|it| self.owed(index, self.running(it.table))).sum();
+            if idle + new as usize + owed as usize > group.pool.available() {
+                return None;
+            }
+        }
+        Some(hit)
+    }
+
+    /// Returns the blocks that a running sequence still needs for its known tokens, and one more.
+    fn owed(&self, group: usize, sequence: &Sequence) -> u32 {
+        if sequence.phase != Phase::Running {
+            return 0;
+        }
+        let table = &sequence.tables[group];
+        needed(&self.config, group, sequence, table.first()).saturating_sub(len(table.blocks()))
+    }
+
+    fn start(&mut self, mut sequence: Sequence, hit: usize) {
+        let Some(table) = self.free_tables.pop() else { return };
+        let size = self.config.block_size.get();
+        let cached = u32::try_from(hit).unwrap_or(u32::MAX) * size;
+        let contents = sequence.chain.blocks();
+        sequence.slot = self.states.slots.as_mut().and_then(|slots| slots.allocate());
+        self.changes.push(Change::Admit { table, slot: sequence.slot });
+        sequence.tables = self.config.groups.iter().map(|_| super::Table::default()).collect();
+        for ((index, group), blocks) in self.states.groups.iter_mut().enumerate().zip(&mut sequence.tables) {
+            let first = group.first_block(cached, size);
+            drop(blocks.advance(first));
+            for content in &contents[first as usize..hit] {
+                if let Some(block) = group.pool.find(content) {
+                    group.pool.acquire(block);
+                    blocks.push(block);
+                }
+            }
+            if hit > 0 {
+                self.changes.push(Change::Extend {
+                    table,
+                    group: u32::try_from(index).unwrap_or(u32::MAX),
+                    dropped: first,
+                    appended: blocks.blocks().into(),
+                });
+            }
+        }
+        if let (Some(slots), Some(slot), Some(last)) =
+            (&mut self.states.slots, sequence.slot, hit.checked_sub(1))
+            && let Some(snapshot) = slots.find(&contents[last])
+        {
+            slots.touch(snapshot);
+            self.loads.push(SlotCopy { slot, snapshot });
+        }
+        let known = sequence.lengths.known;
+        sequence.lengths = Lengths { cached, computed: cached, scheduled: cached, known, ahead: 0 };
+        sequence.published = cached / size;
+        self.hit_tokens += u64::from(cached);
+        let at = self.order.partition_point(|ordered| ordered.rank < sequence.rank);
+        self.order.insert(at, Ordered { rank: sequence.rank, table });
+        self.running[crate::base::Id::index(table)] = Some(sequence);
+    }
+}
+
+/// Returns the number of blocks from block `first` that a sequence needs for its known tokens and
+/// one block more.
+fn needed(config: &Config, group: usize, sequence: &Sequence, first: u32) -> u32 {
+    let size = config.block_size.get();
+    let Lengths { known, ahead, .. } = sequence.lengths;
+    let end = ((known + ahead).div_ceil(size) + 1).min(sequence.wanted().div_ceil(size));
+    end.saturating_sub(first).min(config.most_blocks(config.groups[group], sequence.wanted()))
+}

@@ -1,0 +1,162 @@
+//! Sizes and policy of a scheduler.
+//!
+//! - Input: a [`Config`].
+//! - Output: the problems of the config, and the number of blocks that a sequence needs.
+//! - Not here: how many blocks fit a card.
+
+use std::num::NonZeroU32;
+
+use crate::base::{Diagnostic, Diagnostics};
+use crate::serving::blocks::Forms;
+
+/// Sizes and policy of a scheduler.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Tokens in a block.
+    pub block_size: NonZeroU32,
+    /// The groups of paged states. Each group has a separate block table.
+    pub groups: Vec<GroupConfig>,
+    /// Slots of recurrent layers, if the model has any.
+    pub slots: Option<SlotConfig>,
+    /// Row counts of the decode programs, ascending. The last one is the maximum number of running
+    /// sequences.
+    pub decode_rows: Vec<u32>,
+    /// Token counts of the prefill programs, ascending.
+    pub chunks: Vec<u32>,
+    /// Maximum number of drafts in a row. The verify programs have rows of `drafts + 1` tokens.
+    pub drafts: u32,
+    /// Token budget of a step, counted with padding.
+    pub step_tokens: u32,
+    /// Maximum number of tokens of a sequence, prompt and answer.
+    pub context: u32,
+    /// Number of steps of waiting that are worth one level of priority.
+    pub ageing: u32,
+    /// Maximum number of planned steps that have not completed.
+    pub steps_in_flight: usize,
+    /// Whether a sequence can be in several steps in flight.
+    pub overlap: Overlap,
+    /// Whether the bits of a token depend on its form.
+    pub forms: Forms,
+    /// Secret key of the prefix index.
+    pub key: [u8; 16],
+}
+
+/// A group of paged states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Number of blocks, the null block included.
+    pub blocks: u32,
+    /// Number of keys that a query reads, itself included. `None` is full attention.
+    pub window: Option<NonZeroU32>,
+}
+
+/// Slots of recurrent layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotConfig {
+    /// Number of slots, the null slot included.
+    pub slots: u32,
+    /// Size of the snapshot of one slot, in bytes.
+    pub snapshot_bytes: u64,
+    /// Memory for snapshots, in bytes. At 0 no request takes a prefix hit.
+    pub budget_bytes: u64,
+}
+
+/// Whether a sequence can be in several steps in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// A sequence is in at most one step in flight. Pipeline stages need this: step `n + 1` starts
+    /// before step `n` has sampled.
+    Disjoint,
+    /// A sequence can be in every step in flight. The ids of its tokens follow on the cards.
+    Chained,
+}
+
+impl Config {
+    /// Returns the problems of the config.
+    pub(super) fn problems(&self) -> Diagnostics {
+        let mut problems = Diagnostics::new();
+        let ascending =
+            |list: &[u32]| list.first().is_some_and(|&first| first > 0) && list.is_sorted_by(|a, b| a < b);
+        for (name, list) in [("decode_rows", &self.decode_rows), ("chunks", &self.chunks)] {
+            if !ascending(list) {
+                let wrong = Diagnostic::new(format!("scheduler, {name}"), "illegal program shapes");
+                problems.push(wrong.expected("ascending numbers greater than 0").found(format!("{list:?}")));
+            }
+        }
+        if !problems.is_empty() {
+            return problems;
+        }
+        let place = |name: &str| format!("scheduler, {name}");
+        let least = self.decode_tokens(self.max_rows()).saturating_add(u64::from(self.chunks[0]));
+        if u64::from(self.step_tokens) < least {
+            let wrong =
+                Diagnostic::new(place("step_tokens"), "a step has no budget for a chunk next to all rows");
+            problems.push(wrong.expected(format!("at least {least}")).found(self.step_tokens));
+        }
+        for (name, value) in [("steps_in_flight", self.steps_in_flight), ("context", self.context as usize)] {
+            if value == 0 {
+                problems.push(Diagnostic::new(place(name), "too small").expected("at least 1").found(0));
+            }
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.blocks < 2 {
+                let wrong = Diagnostic::new(format!("scheduler, group {index}"), "too few blocks");
+                problems
+                    .push(wrong.expected("at least 2, one of which is the null block").found(group.blocks));
+            }
+        }
+        if let Some(slots) = &self.slots {
+            self.slot_problems(*slots, &mut problems);
+        }
+        problems
+    }
+
+    fn slot_problems(&self, slots: SlotConfig, problems: &mut Diagnostics) {
+        if slots.slots < 2 {
+            let wrong = Diagnostic::new("scheduler, slots", "too few slots");
+            problems.push(wrong.expected("at least 2, one of which is the null slot").found(slots.slots));
+        }
+        if slots.snapshot_bytes == 0 {
+            problems.push(
+                Diagnostic::new("scheduler, snapshot_bytes", "too small").expected("at least 1").found(0),
+            );
+        }
+        for &chunk in self.chunks.iter().filter(|&&chunk| chunk % self.block_size != 0) {
+            let wrong = Diagnostic::new("scheduler, chunks", "a chunk ends between two block borders");
+            let expected =
+                format!("a multiple of {}, because slots have snapshots at block borders", self.block_size);
+            problems.push(wrong.expected(expected).found(chunk));
+        }
+    }
+
+    /// Returns the maximum number of running sequences.
+    pub(super) fn max_rows(&self) -> u32 {
+        self.decode_rows.last().copied().unwrap_or(0)
+    }
+
+    /// Returns the tokens of a row of the verify program.
+    pub(super) const fn width(&self) -> u32 {
+        self.drafts.saturating_add(1)
+    }
+
+    /// Returns the smallest program with at least `rows` rows.
+    pub(super) fn padded_rows(&self, rows: u32) -> u32 {
+        self.decode_rows.iter().copied().find(|&shape| shape >= rows).unwrap_or(rows)
+    }
+
+    /// Returns the padded tokens of a decode run of `rows` full rows.
+    pub(super) fn decode_tokens(&self, rows: u32) -> u64 {
+        if rows == 0 { 0 } else { u64::from(self.padded_rows(rows)) * u64::from(self.width()) }
+    }
+
+    /// Returns the largest number of blocks that a sequence of `tokens` positions references at
+    /// once in a group.
+    pub(super) fn most_blocks(&self, group: GroupConfig, tokens: u32) -> u32 {
+        let all = tokens.div_ceil(self.block_size.get());
+        let Some(window) = group.window else { return all };
+        let largest = self.chunks.last().copied().unwrap_or(0).max(self.width());
+        // The keys behind the first query of a step and the step's own keys, not aligned to blocks.
+        let span = (window.get() - 1).saturating_add(largest);
+        all.min(span.div_ceil(self.block_size.get()) + 1)
+    }
+}

@@ -1,0 +1,245 @@
+//! Planning: running sequences → the rows and the chunk of one step.
+//!
+//! Invariants: the budget is never exceeded, and a victim of a preemption has no row in the step
+//! that is planned. Not here: admission.
+
+use smallvec::SmallVec;
+
+use super::sequence::{Lengths, Phase, Work};
+use super::{Drafter, Flight, FlightRow, Scheduler};
+use crate::base::Id as _;
+use crate::serving::blocks::SnapshotId;
+use crate::serving::step::{
+    Change, Chunk, DecodeRun, Form, ResultRef, ResultRow, Row, SlotCopy, StepPlan, TableId, Token, len,
+};
+
+/// The remaining budget of a step, next to the blocks in the pools.
+#[derive(Debug)]
+struct Budget {
+    /// Tokens of the chunk. The padded rows of all running sequences are subtracted already.
+    chunk_tokens: u64,
+    rows: u32,
+    /// False after a sequence lacked a block: weaker ones must not take new blocks.
+    gives_blocks: bool,
+}
+
+/// A step that is being planned.
+struct Step {
+    budget: Budget,
+    chunk: Option<Chunk>,
+    rows: Vec<Row>,
+    saves: Vec<SlotCopy>,
+    flight: Flight,
+    proposed: Vec<u32>,
+}
+
+impl Scheduler {
+    /// Plans the next step. Returns `None` if there is nothing to compute before a completion or a
+    /// submission, or if the maximum number of steps is in flight.
+    ///
+    /// `drafter` proposes drafts for sequences without steps in flight.
+    pub fn plan(&mut self, drafter: &mut Drafter<'_>) -> Option<StepPlan> {
+        if self.flights.len() >= self.config.steps_in_flight {
+            return None;
+        }
+        self.admit();
+        let mut step = self.empty_step();
+        let mut at = 0;
+        // Victims are behind `at`, so the order only shrinks there.
+        while let Some(ordered) = self.order.get(at) {
+            let table = ordered.table;
+            match self.running(table).work(&self.config) {
+                Work::Row => self.add_row(table, &mut step, drafter),
+                Work::Chunk { limit } if step.chunk.is_none() => self.add_chunk(table, limit, &mut step),
+                Work::Chunk { .. } | Work::Nothing => {}
+            }
+            at += 1;
+        }
+        self.finish(step)
+    }
+
+    fn empty_step(&self) -> Step {
+        let running = len(&self.order);
+        let chunk_tokens = u64::from(self.config.step_tokens) - self.config.decode_tokens(running);
+        Step {
+            budget: Budget { chunk_tokens, rows: self.config.max_rows(), gives_blocks: true },
+            chunk: None,
+            rows: Vec::with_capacity(self.order.len()),
+            saves: Vec::new(),
+            flight: Flight {
+                number: self.next_step,
+                chunk: None,
+                rows: Vec::with_capacity(self.order.len()),
+            },
+            proposed: Vec::new(),
+        }
+    }
+
+    fn finish(&mut self, step: Step) -> Option<StepPlan> {
+        let Step { chunk, rows, saves, flight, .. } = step;
+        if chunk.is_none() && rows.is_empty() {
+            return None;
+        }
+        let number = self.next_step;
+        self.next_step += 1;
+        self.flights.push_back(flight);
+        let is_wide = rows.iter().any(|row| row.token_count() > 1);
+        let width = if is_wide { self.config.width() } else { 1 };
+        let padded = self.config.padded_rows(len(&rows));
+        let decode = (!rows.is_empty()).then_some(DecodeRun { padded, width, rows });
+        let changes = std::mem::take(&mut self.changes);
+        Some(StepPlan { number, changes, loads: std::mem::take(&mut self.loads), chunk, decode, saves })
+    }
+
+    fn add_row(&mut self, table: TableId, step: &mut Step, drafter: &mut Drafter<'_>) {
+        if step.budget.rows == 0 {
+            return;
+        }
+        let width = self.config.width();
+        let sequence = self.running(table);
+        let Lengths { scheduled: start, known, .. } = sequence.lengths;
+        let count = known.saturating_sub(start).clamp(1, width);
+        let end = start + count;
+        step.proposed.clear();
+        let limit = (width - count).min(sequence.wanted() - end);
+        if limit > 0 && sequence.in_flight == 0 && end == known {
+            drafter(sequence.id, &sequence.tokens, &mut step.proposed);
+            step.proposed.truncate(limit as usize);
+            // Drafts take free blocks, but preempt nobody.
+            if !self.has_blocks(table, end + len(&step.proposed), &step.budget) {
+                step.proposed.clear();
+            }
+        }
+        let drafts: SmallVec<[u32; 4]> = step.proposed.as_slice().into();
+        if !self.grant(table, end + len(&drafts), &mut step.budget) {
+            return;
+        }
+        step.budget.rows -= 1;
+        let save = if drafts.is_empty() { self.save(table, end, step) } else { None };
+        let result = ResultRef { step: self.next_step, row: ResultRow::Decode(len(&step.rows)) };
+        let sequence = self.sequence_mut(table);
+        let first = match sequence.tokens.get(start as usize) {
+            Some(&id) => Token::Id(id),
+            None => Token::Result(sequence.source.expect("a token without id is in flight")),
+        };
+        let samples = end >= known;
+        let further = sequence.tokens.get(start as usize + 1..end as usize).unwrap_or_default();
+        let row =
+            Row { table, position: start, first, known: further.into(), drafts: drafts.clone(), samples };
+        sequence.lengths.scheduled = end + len(&drafts);
+        sequence.lengths.ahead += len(&drafts) + u32::from(samples);
+        sequence.lengths.check();
+        sequence.drafts = len(&drafts);
+        sequence.source = Some(result);
+        sequence.in_flight += 1;
+        step.rows.push(row);
+        step.flight.rows.push(FlightRow { table, end, drafts, samples, save });
+    }
+
+    fn add_chunk(&mut self, table: TableId, limit: u32, step: &mut Step) {
+        let sequence = self.running(table);
+        let Lengths { scheduled: start, known, .. } = sequence.lengths;
+        let fits = |shape: &&u32| u64::from(**shape) <= step.budget.chunk_tokens;
+        let Some(&largest) = self.config.chunks.iter().rev().find(fits) else { return };
+        let mut end = limit.min(start.saturating_add(largest));
+        // The last border before the end of the prompt is where forks and repeated prompts go on.
+        let border = (limit - 1) / self.config.block_size * self.config.block_size.get();
+        let has_snapshots = self.states.slots.as_ref().is_some_and(|slots| slots.snapshots() > 0);
+        if has_snapshots && start < border {
+            end = end.min(border);
+        }
+        if !self.grant(table, end, &mut step.budget) {
+            return;
+        }
+        let save = self.save(table, end, step);
+        let padded =
+            self.config.chunks.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
+        step.budget.chunk_tokens -= u64::from(padded);
+        let result = ResultRef { step: self.next_step, row: ResultRow::Chunk };
+        let sequence = self.sequence_mut(table);
+        let samples = end == known && sequence.generated() < sequence.max_new;
+        let tokens = sequence.tokens[start as usize..end as usize].to_vec();
+        let form = if start < sequence.prompt { Form::Prompt } else { Form::Generated };
+        sequence.lengths.scheduled = end;
+        sequence.lengths.ahead += u32::from(samples);
+        sequence.lengths.check();
+        sequence.source = Some(result);
+        sequence.in_flight += 1;
+        step.chunk = Some(Chunk { table, start, tokens, padded, form, samples });
+        step.flight.chunk = Some(FlightRow { table, end, drafts: SmallVec::new(), samples, save });
+    }
+
+    /// Plans a snapshot of the slot if the sequence reaches a block border.
+    fn save(&mut self, table: TableId, end: u32, step: &mut Step) -> Option<SnapshotId> {
+        if end % self.config.block_size != 0 {
+            return None;
+        }
+        let sequence = self.running[table.index()].as_ref()?;
+        let slots = self.states.slots.as_mut()?;
+        let slot = sequence.slot?;
+        let number = (end / self.config.block_size) as usize - 1;
+        if sequence.chain.blocks().get(number).is_some_and(|content| slots.find(content).is_some()) {
+            return None;
+        }
+        let snapshot = slots.reserve()?;
+        step.saves.push(SlotCopy { slot, snapshot });
+        Some(snapshot)
+    }
+
+    /// Returns the blocks that the table of a group lacks for `end` tokens.
+    fn lacking(&self, table: TableId, group: usize, end: u32) -> u32 {
+        let held = self.running(table).tables[group].end();
+        end.div_ceil(self.config.block_size.get()).saturating_sub(held)
+    }
+
+    fn has_blocks(&self, table: TableId, end: u32, budget: &Budget) -> bool {
+        self.states.groups.iter().enumerate().all(|(index, group)| {
+            let lacking = self.lacking(table, index, end) as usize;
+            lacking == 0 || (budget.gives_blocks && lacking <= group.pool.available())
+        })
+    }
+
+    /// Extends the tables of a sequence to `end` tokens. Preempts weaker sequences if blocks are
+    /// lacking. Returns false if the sequence has to wait.
+    fn grant(&mut self, table: TableId, end: u32, budget: &mut Budget) -> bool {
+        while !self.has_blocks(table, end, budget) {
+            if !budget.gives_blocks || !self.preempt_behind(table) {
+                budget.gives_blocks = false;
+                return false;
+            }
+        }
+        for index in 0..self.states.groups.len() {
+            let lacking = self.lacking(table, index, end);
+            if lacking == 0 {
+                continue;
+            }
+            let pool = &mut self.states.groups[index].pool;
+            let appended: SmallVec<_> = (0..lacking).map_while(|_| pool.allocate()).collect();
+            for &block in &appended {
+                self.sequence_mut(table).tables[index].push(block);
+            }
+            let group = u32::try_from(index).unwrap_or(u32::MAX);
+            self.changes.push(Change::Extend { table, group, dropped: 0, appended });
+        }
+        true
+    }
+
+    /// Preempts the weakest sequence behind `table`. Returns false if no blocks became free: there
+    /// is no such sequence, or blocks are released when steps in flight have completed.
+    fn preempt_behind(&mut self, table: TableId) -> bool {
+        let is_released_later = |phase: Phase| phase != Phase::Running;
+        if self.order.iter().any(|ordered| is_released_later(self.running(ordered.table).phase)) {
+            return false;
+        }
+        let Some(weakest) = self.order.last().map(|ordered| ordered.table) else { return false };
+        if weakest == table {
+            return false;
+        }
+        if self.running(weakest).in_flight > 0 {
+            self.sequence_mut(weakest).phase = Phase::Leaving;
+            return false;
+        }
+        self.preempt(weakest);
+        true
+    }
+}

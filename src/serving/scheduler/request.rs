@@ -1,0 +1,110 @@
+//! Types that the engine exchanges with the scheduler.
+//!
+//! - Input: requests, and the results of steps.
+//! - Output: deliveries, and counts of the load.
+//! - Not here: plans. `step` has them.
+
+use smallvec::SmallVec;
+
+/// A request: a prompt, and how many tokens to generate.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The ids of the prompt.
+    pub prompt: Vec<u32>,
+    /// Maximum number of generated tokens of a sample. At 0 the prompt is computed only.
+    pub max_new_tokens: u32,
+    /// Number of independent samples, which share the prompt.
+    pub samples: u32,
+    /// Priority. A higher number is served earlier.
+    pub priority: i32,
+    /// Number for everything besides the tokens that the states depend on. Prefixes are shared between equal
+    /// salts only.
+    pub salt: u64,
+    /// Whether logprobs of the prompt are wanted. Such a request takes no prefix hit.
+    pub wants_prompt_logprobs: bool,
+}
+
+impl Request {
+    /// Creates a request for one sample.
+    #[must_use]
+    pub const fn new(prompt: Vec<u32>, max_new_tokens: u32) -> Self {
+        Self { prompt, max_new_tokens, samples: 1, priority: 0, salt: 0, wants_prompt_logprobs: false }
+    }
+}
+
+/// A submitted request. The numbers grow with each submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A sample of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId {
+    /// The request.
+    pub request: RequestId,
+    /// The sample, from 0.
+    pub sample: u32,
+}
+
+/// Proposes drafts: receives a sequence, its known tokens, and the list to fill. The list is cut at
+/// the number of drafts that the row can have.
+pub type Drafter<'a> = dyn FnMut(SequenceId, &[u32], &mut Vec<u32>) + 'a;
+
+/// The results of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepResult {
+    /// Number of the step.
+    pub number: u64,
+    /// The result of the chunk, if the plan has one.
+    pub chunk: Option<RowResult>,
+    /// The results of the decode rows, in the order of the plan.
+    pub rows: Vec<RowResult>,
+}
+
+/// The result of a row or of a chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowResult {
+    /// New tokens: the accepted drafts and one more token. Empty if the row does not sample. Void
+    /// rows can have any tokens.
+    pub tokens: SmallVec<[u32; 4]>,
+    /// Whether a stop condition ends the sequence with the last of these tokens.
+    pub stops: bool,
+}
+
+/// New tokens of a sequence, or its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// Number of new tokens, which are the tokens of the row's result. Void rows have no delivery.
+    pub tokens: u32,
+    /// The reason, if the sequence ended.
+    pub end: Option<End>,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has the maximum number of tokens.
+    Length,
+    /// A stop condition of the engine.
+    Stop,
+}
+
+/// Counts of sequences and blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Sequences that wait for admission, preempted ones included.
+    pub waiting: usize,
+    /// Sequences that hold a table.
+    pub running: usize,
+    /// Steps that have not completed.
+    pub steps_in_flight: usize,
+    /// Free and idle blocks of each group.
+    pub available_blocks: Vec<usize>,
+    /// Free slots, if the model has recurrent layers.
+    pub available_slots: Option<usize>,
+    /// Number of preemptions since the start.
+    pub preemptions: u64,
+    /// Number of prompt and recomputed tokens that came from prefix hits since the start.
+    pub hit_tokens: u64,
+}

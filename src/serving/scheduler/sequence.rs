@@ -1,0 +1,152 @@
+//! One sequence: its tokens, lengths and tables.
+//!
+//! - Input: tokens that are scheduled, computed, and sampled.
+//! - Output: the next work of the sequence.
+//! - Invariants: [`Lengths`].
+//! - Not here: blocks that other sequences hold.
+
+use smallvec::SmallVec;
+
+use super::config::{Config, Overlap};
+use super::request::{End, SequenceId};
+use crate::serving::blocks::{Chain, Forms, SlotId};
+use crate::serving::step::{ResultRef, Table};
+
+/// Place of a sequence in the order of service. Smaller is served first.
+///
+/// `due` is the step of submission minus `ageing` steps for each level of priority. So a request
+/// gains one level by waiting `ageing` steps, and the order of two requests never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    pub(super) due: i64,
+    pub(super) arrival: u64,
+}
+
+/// The lengths of a sequence in tokens: `cached ≤ computed ≤ scheduled ≤ known + ahead`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lengths {
+    /// Tokens whose states came from a prefix hit.
+    pub cached: u32,
+    /// Tokens whose states are in the caches, by steps that have completed.
+    pub computed: u32,
+    /// Tokens that are computed after the steps in flight.
+    pub scheduled: u32,
+    /// Tokens with known ids: the prompt and generated tokens.
+    pub known: u32,
+    /// Drafts in flight, and tokens that steps in flight sample.
+    pub ahead: u32,
+}
+
+impl Lengths {
+    /// Checks the invariant.
+    ///
+    /// # Panics
+    /// The invariant does not hold.
+    pub(super) fn check(&self) {
+        let holds = self.cached <= self.computed
+            && self.computed <= self.scheduled
+            && self.scheduled <= self.known + self.ahead;
+        assert!(holds, "lengths of a sequence: {self:?}");
+    }
+}
+
+/// State of a running sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It gets rows and chunks.
+    Running,
+    /// It is preempted when its steps in flight have completed.
+    Leaving,
+    /// It ended. Its blocks are released when its steps in flight have completed.
+    Ended,
+}
+
+/// The work that a sequence needs from the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The sequence waits for a step in flight.
+    Nothing,
+    /// A row of the decode run.
+    Row,
+    /// A chunk that ends at `limit` at the latest.
+    Chunk { limit: u32 },
+}
+
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) id: SequenceId,
+    pub(super) rank: Rank,
+    pub(super) prompt: u32,
+    pub(super) max_new: u32,
+    /// The client wants logprobs of the prompt, so every prompt token has to be computed.
+    pub(super) wants_prompt_logprobs: bool,
+    /// Known tokens.
+    pub(super) tokens: Vec<u32>,
+    pub(super) lengths: Lengths,
+    pub(super) chain: Chain,
+    /// Number of blocks that are in the prefix index or were refused by it.
+    pub(super) published: u32,
+    pub(super) tables: SmallVec<[Table; 2]>,
+    pub(super) slot: Option<SlotId>,
+    pub(super) phase: Phase,
+    /// Steps in flight with this sequence.
+    pub(super) in_flight: u32,
+    /// Drafts in flight. Until they are verified, the next position is unknown.
+    pub(super) drafts: u32,
+    /// The last result of a step in flight, if its token is the next to compute.
+    pub(super) source: Option<ResultRef>,
+}
+
+impl Sequence {
+    /// Returns the number of tokens to compute. The last generated token is not computed.
+    pub(super) fn wanted(&self) -> u32 {
+        self.prompt + self.max_new.max(1) - 1
+    }
+
+    /// Returns the number of generated tokens with known ids.
+    pub(super) const fn generated(&self) -> u32 {
+        self.lengths.known - self.prompt
+    }
+
+    pub(super) fn work(&self, config: &Config) -> Work {
+        let is_busy = self.drafts > 0 || (config.overlap == Overlap::Disjoint && self.in_flight > 0);
+        let Lengths { scheduled: start, known, ahead, .. } = self.lengths;
+        if self.phase != Phase::Running || is_busy || start >= self.wanted().min(known + ahead) {
+            Work::Nothing
+        } else if start < self.prompt {
+            Work::Chunk { limit: self.prompt }
+        } else if config.forms == Forms::Same && known.saturating_sub(start) > config.width() {
+            Work::Chunk { limit: known }
+        } else {
+            Work::Row
+        }
+    }
+
+    /// Extends the chain to all full blocks of computed tokens.
+    pub(super) fn extend_chain(&mut self, config: &Config, end: u32) {
+        let size = config.block_size.get() as usize;
+        for number in self.chain.blocks().len()..end as usize / size {
+            let tokens = &self.tokens[number * size..(number + 1) * size];
+            let prompt_tokens = match config.forms {
+                Forms::Same => size,
+                Forms::ByPosition => (self.prompt as usize).saturating_sub(number * size).min(size),
+            };
+            self.chain.push(tokens, u32::try_from(prompt_tokens).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Forgets all computed tokens, and the tables.
+    pub(super) fn reset(&mut self) {
+        self.lengths = Lengths { known: self.lengths.known, ..Lengths::default() };
+        self.published = 0;
+        self.tables.clear();
+        self.source = None;
+        self.phase = Phase::Running;
+    }
+
+    /// Returns the reason why the sequence is complete, if it is.
+    pub(super) fn end_by_length(&self) -> Option<End> {
+        let is_complete = self.generated() >= self.max_new && self.lengths.computed >= self.prompt;
+        is_complete.then_some(End::Length)
+    }
+}

@@ -1,0 +1,178 @@
+//! One step as plain data, which every rank receives.
+//!
+//! - Input: decisions of the scheduler.
+//! - Output: [`StepPlan`], its bytes, and the block [`Tables`] that a receiver keeps.
+//! - Invariants: a plan holds changes of tables, never whole tables. Changes apply in order, before
+//!   the programs run. `decode(encode(plan))` is `plan`.
+//! - Not here: which tokens a step computes, and how a program runs them.
+//!
+//! A receiver runs a plan in this order: the changes, the loads, the chunk, the decode run, the
+//! saves.
+
+mod bytes;
+mod tables;
+
+use smallvec::SmallVec;
+
+use crate::base::define_id;
+use crate::serving::blocks::{BlockId, SlotId, SnapshotId};
+
+pub use bytes::DecodeError;
+pub use tables::{Table, Tables};
+
+define_id!(
+    /// The index of a running sequence: its block tables in all groups, and its slot.
+    TableId,
+    "table"
+);
+
+/// Everything that ranks need to run one step, except the ids of tokens in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepPlan {
+    /// Number of the step. It grows by one.
+    pub number: u64,
+    /// Changes of the tables since the previous plan, in order.
+    pub changes: Vec<Change>,
+    /// Snapshots to copy into slots, before the programs run.
+    pub loads: Vec<SlotCopy>,
+    /// The prefill run: a chunk of one sequence.
+    pub chunk: Option<Chunk>,
+    /// The decode run: rows of sequences that generate.
+    pub decode: Option<DecodeRun>,
+    /// Slots to copy into snapshots, after the programs have run.
+    pub saves: Vec<SlotCopy>,
+}
+
+/// A change of the tables of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The sequence ended or was preempted, and its table can be used again.
+    Release {
+        /// The table of the sequence.
+        table: TableId,
+    },
+    /// A sequence starts with empty tables.
+    Admit {
+        /// The table of the sequence.
+        table: TableId,
+        /// The slot, if the model has recurrent layers.
+        slot: Option<SlotId>,
+    },
+    /// The table of one group changes at its ends.
+    Extend {
+        /// The table of the sequence.
+        table: TableId,
+        /// The group of paged states.
+        group: u32,
+        /// Number of blocks by which the start of the table advances.
+        dropped: u32,
+        /// Blocks to append.
+        appended: SmallVec<[BlockId; 2]>,
+    },
+}
+
+/// A copy between a slot and a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotCopy {
+    /// The slot.
+    pub slot: SlotId,
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+}
+
+/// Form in which a token is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The form of a prompt.
+    Prompt,
+    /// The form of generated tokens.
+    Generated,
+}
+
+/// Contiguous tokens of one sequence, all of one form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The table of the sequence.
+    pub table: TableId,
+    /// Position of the first token. At 0 the state of the slot starts as zeros.
+    pub start: u32,
+    /// The ids.
+    pub tokens: Vec<u32>,
+    /// Tokens of the program, with padding on the right.
+    pub padded: u32,
+    /// The form of all tokens.
+    pub form: Form,
+    /// Whether the last token's logits give a new token.
+    pub samples: bool,
+}
+
+/// One run of the decode program, or of the verify program if `width` is greater than 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DecodeRun {
+    /// Rows of the program, with padding rows on null blocks at the end.
+    pub padded: u32,
+    /// Tokens of a row of the program, with padding on the right.
+    pub width: u32,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// Contiguous tokens of one sequence in the generated form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The table of the sequence.
+    pub table: TableId,
+    /// Position of the first token.
+    pub position: u32,
+    /// The first token.
+    pub first: Token,
+    /// Further known tokens, which a preemption dropped.
+    pub known: SmallVec<[u32; 4]>,
+    /// Draft tokens after the known ones.
+    pub drafts: SmallVec<[u32; 4]>,
+    /// Whether the logits of the last known token and of the drafts give new tokens.
+    pub samples: bool,
+}
+
+impl Row {
+    /// Returns the number of tokens, known ones and drafts.
+    #[must_use]
+    pub fn token_count(&self) -> u32 {
+        1 + len(&self.known) + len(&self.drafts)
+    }
+}
+
+/// The first token of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A known id.
+    Id(u32),
+    /// The token that a step in flight samples.
+    Result(ResultRef),
+}
+
+/// The last token that an earlier step sampled in one of its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultRef {
+    /// Number of the step.
+    pub step: u64,
+    /// The row.
+    pub row: ResultRow,
+}
+
+/// A row of a step that samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultRow {
+    /// The chunk.
+    Chunk,
+    /// A row of the decode run.
+    Decode(u32),
+}
+
+/// Returns the length of a list, which is less than the longest context.
+pub(super) fn len<T>(list: &[T]) -> u32 {
+    u32::try_from(list.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;
