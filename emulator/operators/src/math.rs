@@ -219,6 +219,15 @@ dispatched! {
     }
 }
 
+dispatched! {
+    /// Computes `values[i] = values[i] * by + others[i] * others_by`.
+    pub(crate) fn scale_and_add(values: &mut [f32], by: f32, others: &[f32], others_by: f32) {
+        for (value, other) in values.iter_mut().zip(others) {
+            *value = *value * by + other * others_by;
+        }
+    }
+}
+
 /// Counting per block vectorises.
 #[inline(always)]
 fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {

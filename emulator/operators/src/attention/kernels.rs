@@ -4,15 +4,22 @@
 //! [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
 //!
 //! Invariants: all arithmetic is f32, and outputs are rounded once. A row without visible keys is
-//! zeros. The bits of a row depend only on its query, its visible keys and their positions. Caches
-//! with blocks of a multiple of 256 keys give the same bits as contiguous keys.
+//! zeros. Keys are processed in pieces of [`PIECE`] that begin at multiples of it. Each piece gives
+//! a maximum, a sum and weighted values relative to that maximum, and pieces are merged in the order
+//! of the keys. Therefore the bits of a row depend only on:
+//! - its query and scale;
+//! - its visible keys and values in their order, and the place of each in its piece.
+//!
+//! They do not depend on cache blocks, pieces without visible keys, other rows, lengths, tiles or
+//! threads.
 //!
 //! Masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows meet
-//! blocks of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
-//! softmax", 2018). With few rows, as in decode, each range is a tile and its keys are read in
-//! place.
+//! pieces of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
+//! softmax", 2018). With few rows, as in decode, each range of pieces is a tile and its keys are
+//! read in place.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,11 +34,14 @@ use crate::view::StridedView;
 use crate::{Serial, Tiles};
 
 const ROWS: usize = 64;
-const KEYS: usize = 256;
+/// Number of keys that are summed relative to one maximum. Products add one run of so many words
+/// from zero, and caches commonly have blocks of this size.
+const PIECE: usize = 128;
+const _: () = assert!(PIECE == RUN, "a piece is one run of the product kernels");
 /// Up to this many rows, each range is a separate tile and keys are read in place.
 const FEW_ROWS: usize = 16;
-/// Number of keys per range.
-const RANGE: usize = 2 * KEYS;
+/// Number of pieces per tile of few rows; changes no bits.
+const RANGE: usize = 4;
 /// Below this many multiplications, waking a thread does not pay.
 const SMALL: usize = 1 << 17;
 
@@ -113,16 +123,19 @@ impl AttentionBatch {
         dims[dims.len() - 3]
     }
 
-    /// Returns the end of the contiguous keys within one block of [`KEYS`].
-    fn piece_end(&self, start: usize) -> usize {
-        let end = (start + 1).next_multiple_of(KEYS);
-        match &self.blocks {
-            Some(_) => end.min((start + 1).next_multiple_of(self.key.dims()[2])),
-            None => end,
-        }
+    /// Splits keys at the ends of cache blocks.
+    fn segments(&self, keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let block = self.blocks.as_ref().map_or(usize::MAX, |_| self.key.dims()[2]);
+        let (mut start, end) = (keys.start, keys.end);
+        std::iter::from_fn(move || {
+            let segment = start..end.min((start / block + 1).saturating_mul(block));
+            start = segment.end;
+            (!segment.is_empty()).then_some(segment)
+        })
     }
 
-    fn piece(&self, all: &StridedView, head: usize, keys: &Range<usize>) -> StridedView {
+    /// Returns the keys or values of one segment, `[keys, D]`.
+    fn segment(&self, all: &StridedView, head: usize, keys: &Range<usize>) -> StridedView {
         let Some(blocks) = &self.blocks else {
             return all.at(0, head).slice(0, keys.start, keys.len(), 1);
         };
@@ -189,43 +202,33 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let keys = sights.iter().map(longest).max().unwrap_or(0);
     let pairs = job.batches.len() * kv_heads;
     let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
-    let most_ranges = sights.iter().map(|batch| ranges(&union(batch.iter())).len()).max().unwrap_or(0);
+    let most_ranges =
+        sights.iter().map(|batch| pieces(&union(batch.iter())).len().div_ceil(RANGE)).max().unwrap_or(0);
     if !few || most_ranges <= 1 {
         tiles.run(pairs * blocks, &|tile| {
             let (head, block) = (head_of(tile / blocks), tile % blocks);
             let rows = block * ROWS..((block + 1) * ROWS).min(group * rows);
-            let keys = head.keys(&rows);
-            head.finish(&rows, head.weigh(&rows, &keys));
+            head.finish(&rows, head.weigh(&rows));
         });
         return;
     }
     let rows = 0..group * rows;
-    let parts: Vec<Mutex<Option<WeightedValues>>> =
-        (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
-    tiles.run(parts.len(), &|tile| {
-        let head = head_of(tile / most_ranges);
-        let keys = head.keys(&rows);
-        if let Some(range) = ranges(&keys).nth(tile % most_ranges) {
-            let weighed = head.weigh(&rows, &range_keys(range, &keys));
-            *parts[tile].lock().unwrap_or_else(PoisonError::into_inner) = Some(weighed);
+    let columns = job.out.dims()[3].next_multiple_of(WIDTH);
+    let gathered: Vec<Mutex<Gathered>> =
+        (0..pairs).map(|_| Mutex::new(Gathered::new(rows.len(), columns))).collect();
+    tiles.run(pairs * most_ranges, &|tile| {
+        let (head, range) = (head_of(tile / most_ranges), tile % most_ranges);
+        let parts = head.parts(&rows, range);
+        let mut gathered = gathered[tile / most_ranges].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(whole) = gathered.add(range, parts, most_ranges) {
+            head.finish(&rows, whole);
         }
     });
-    let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
-    for pair in 0..pairs {
-        let head = head_of(pair);
-        head.finish(
-            &rows,
-            WeightedValues::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width),
-        );
-    }
 }
 
-fn ranges(keys: &Range<usize>) -> Range<usize> {
-    keys.start / RANGE..keys.end.div_ceil(RANGE)
-}
-
-fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
-    keys.start.max(range * RANGE)..keys.end.min((range + 1) * RANGE)
+/// Returns the numbers of the pieces that hold these keys.
+fn pieces(keys: &Range<usize>) -> Range<usize> {
+    keys.start / PIECE..keys.end.div_ceil(PIECE)
 }
 
 fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
@@ -249,7 +252,8 @@ struct AttentionHead<'a> {
 }
 
 /// Values weighted by exponentials of scores relative to `max`, and the sum of the weights, per
-/// row.
+/// row. Lines of values are padded to whole slabs.
+#[derive(Default)]
 struct WeightedValues {
     max: Vec<f32>,
     sum: Vec<f32>,
@@ -257,41 +261,56 @@ struct WeightedValues {
 }
 
 impl WeightedValues {
-    fn new(rows: usize, width: usize) -> Self {
-        Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
+    fn new(rows: usize, columns: usize) -> Self {
+        Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * columns] }
     }
 
-    /// Returns the score to subtract.
-    fn raise(&mut self, row: usize, max: f32) -> f32 {
-        let old = self.max[row];
-        if max > old {
-            let width = self.values.len() / self.max.len();
-            let factor = (old - max).exp();
+    /// Adds a later piece. A piece without visible keys changes nothing.
+    fn merge(&mut self, part: &Self) {
+        let (rows, columns) = (self.max.len(), self.values.len() / self.max.len());
+        let mut factors = [[0_f32; ROWS]; 2];
+        let [own, other] = factors.each_mut().map(|factors| &mut factors[..rows]);
+        for (row, (own, other)) in own.iter_mut().zip(&mut *other).enumerate() {
+            let (before, found) = (self.max[row], part.max[row]);
+            let max = if found > before { found } else { before };
             self.max[row] = max;
-            self.sum[row] *= factor;
-            math::scale(&mut self.values[row * width..(row + 1) * width], factor);
+            (*own, *other) = (before - reference(max), found - reference(max));
         }
-        // With scores of minus infinity, the weights are 0.
-        if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
+        math::exp(own);
+        math::exp(other);
+        let lines = self.values.chunks_exact_mut(columns).zip(part.values.chunks_exact(columns));
+        for (row, (values, others)) in lines.enumerate() {
+            self.sum[row] = self.sum[row] * own[row] + part.sum[row] * other[row];
+            math::scale_and_add(values, own[row], others, other[row]);
+        }
+    }
+}
+
+/// Returns the score to subtract. With scores of minus infinity, the weights are 0.
+fn reference(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// Pieces of one key/value head, which tiles compute in any order.
+struct Gathered {
+    ranges: usize,
+    whole: WeightedValues,
+    waiting: BTreeMap<usize, Vec<WeightedValues>>,
+}
+
+impl Gathered {
+    fn new(rows: usize, columns: usize) -> Self {
+        Self { ranges: 0, whole: WeightedValues::new(rows, columns), waiting: BTreeMap::new() }
     }
 
-    fn merged(parts: impl Iterator<Item = Self>, rows: usize, width: usize) -> Self {
-        let joined = parts.reduce(|mut whole, part| {
-            whole.merge(&part);
-            whole
-        });
-        joined.unwrap_or_else(|| Self::new(rows, width))
-    }
-
-    fn merge(&mut self, other: &Self) {
-        let width = self.values.len() / self.max.len();
-        for row in 0..self.max.len() {
-            let shift = self.raise(row, other.max[row]);
-            let factor = (other.max[row] - shift).exp();
-            self.sum[row] += other.sum[row] * factor;
-            let columns = row * width..(row + 1) * width;
-            math::add_scaled(&mut self.values[columns.clone()], &other.values[columns], factor);
+    /// Merges in the order of the keys; returns the total after the last of `count` ranges.
+    fn add(&mut self, range: usize, parts: Vec<WeightedValues>, count: usize) -> Option<WeightedValues> {
+        self.waiting.insert(range, parts);
+        while let Some(parts) = self.waiting.remove(&self.ranges) {
+            parts.iter().for_each(|part| self.whole.merge(part));
+            self.ranges += 1;
         }
+        (self.ranges == count).then(|| std::mem::take(&mut self.whole))
     }
 }
 
@@ -300,9 +319,10 @@ struct AttentionScratch {
     /// Padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
+    /// Scores of one segment, if a piece has several.
+    segment: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
-    sums: Vec<f32>,
     stage: PanelScratch<f32>,
 }
 
@@ -319,7 +339,39 @@ impl AttentionHead<'_> {
         union(rows.clone().map(|row| self.sight(row)))
     }
 
-    fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> WeightedValues {
+    /// Returns the width in whole slabs.
+    fn columns(&self) -> usize {
+        self.width.next_multiple_of(WIDTH)
+    }
+
+    fn weigh(&self, rows: &Range<usize>) -> WeightedValues {
+        let keys = self.keys(rows);
+        let mut whole = WeightedValues::new(rows.len(), self.columns());
+        let mut part = WeightedValues::new(rows.len(), self.columns());
+        self.with_query(rows, |scratch| {
+            for piece in pieces(&keys) {
+                self.piece(rows, &piece_keys(piece, &keys), scratch, &mut part);
+                whole.merge(&part);
+            }
+        });
+        whole
+    }
+
+    /// Returns the pieces of one range of [`RANGE`], counted from the first piece with visible keys.
+    fn parts(&self, rows: &Range<usize>, range: usize) -> Vec<WeightedValues> {
+        let keys = self.keys(rows);
+        let range = pieces(&keys).skip(range * RANGE).take(RANGE);
+        self.with_query(rows, |scratch| {
+            let part = |piece| {
+                let mut part = WeightedValues::new(rows.len(), self.columns());
+                self.piece(rows, &piece_keys(piece, &keys), scratch, &mut part);
+                part
+            };
+            range.map(part).collect()
+        })
+    }
+
+    fn with_query<T>(&self, rows: &Range<usize>, body: impl FnOnce(&mut AttentionScratch) -> T) -> T {
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = self.depth.next_multiple_of(PADDING);
             let query = sized(&mut scratch.query, rows.len() * stride);
@@ -327,128 +379,171 @@ impl AttentionHead<'_> {
                 f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
                 line[self.depth..].fill(0.0);
             }
-            let parts = ranges(keys).map(|range| {
-                let keys = range_keys(range, keys);
-                let mut part = WeightedValues::new(rows.len(), self.width);
-                // Chunks of `RUN` also begin at fixed keys.
-                let mut start = keys.start / RUN * RUN;
-                while start < keys.end {
-                    let end = self.batch.piece_end(start).min(keys.end);
-                    self.add(rows, &(start..end), scratch, &mut part);
-                    start = end;
-                }
-                part
-            });
-            WeightedValues::merged(parts, rows.len(), self.width)
+            body(scratch)
         })
     }
 
-    fn add(
+    /// Computes the result of one piece.
+    fn piece(
         &self,
         rows: &Range<usize>,
-        block: &Range<usize>,
+        keys: &Range<usize>,
         scratch: &mut AttentionScratch,
-        weighed: &mut WeightedValues,
+        part: &mut WeightedValues,
     ) {
-        let (count, len, isa) = (rows.len(), block.len(), self.isa);
-        let packing = PanelPacking { isa, precision: Precision::Keep };
-        let [key, value] =
-            [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
-        let in_place = |view: &StridedView| view.strides()[1] == 1;
-        let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);
-        let query_stride = self.depth.next_multiple_of(PADDING);
+        let (count, len) = (rows.len(), keys.len());
+        let in_place = |view: &StridedView| view.strides().last() == Some(&1);
+        let few = count <= FEW_ROWS && in_place(&self.batch.key) && in_place(&self.batch.value);
         let stride = if few { len } else { len.next_multiple_of(WIDTH) };
-        let scores = sized(&mut scratch.scores, count * stride);
         if few {
-            dot::prefetch_rows(&value.rows(0, len));
-            let element =
-                dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
-            let keys = key.rows(0, len);
-            let vectors = scratch.query[..count * query_stride].chunks(MOST_VECTORS * query_stride);
-            for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
-                dot::dots(isa, element, &keys, Vectors::Singles(vectors), scores);
-            }
+            self.score_few(count, keys, scratch);
         } else {
-            let keys = sized(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
-            packing.slabs(&key, &mut scratch.stage, keys);
-            scores.fill(0.0);
-            add_product(isa, &scratch.query, query_stride, keys, count, self.depth, scores);
+            self.score_many(count, keys, scratch);
         }
+        let scores = &mut scratch.scores[..count * stride];
         for (i, line) in scores.chunks_exact_mut(stride).enumerate() {
-            self.weights(rows.start + i, block, &mut line[..len], weighed, i);
+            (part.max[i], part.sum[i]) = self.weights(rows.start + i, keys, &mut line[..len]);
         }
-        let columns = self.width.next_multiple_of(WIDTH);
-        let values = sized(&mut scratch.values, columns * line_stride::<f32>(len));
-        packing.slabs(&value.permute(&[1, 0]), &mut scratch.stage, values);
-        let sums = sized(&mut scratch.sums, count * columns);
-        sums.fill(0.0);
+        self.pack_values(keys, &mut scratch.values, &mut scratch.stage);
+        let scores = (&scratch.scores[..count * stride], stride);
         let slab_len = WIDTH * line_stride::<f32>(len);
-        if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
+        let values = &scratch.values[..self.columns() / WIDTH * slab_len];
+        part.values.fill(0.0);
+        if scores.0.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
             && !values.chunks_exact(slab_len).all(|slab| math::are_finite(&slab[..WIDTH * len]))
         {
             // A key of weight zero must add nothing, even NaN or infinity.
-            for (line, sums) in scores.chunks_exact(stride).zip(sums.chunks_exact_mut(columns)) {
+            let lines = scores.0.chunks_exact(stride).zip(part.values.chunks_exact_mut(self.columns()));
+            for (line, sums) in lines {
                 let mut values = values.to_vec();
                 for slab in values.chunks_exact_mut(slab_len) {
                     let rows = slab.chunks_exact_mut(WIDTH).zip(line);
                     rows.filter(|(_, weight)| **weight == 0.0).for_each(|(row, _)| row.fill(0.0));
                 }
-                add_product(isa, line, stride, &values, 1, len, sums);
+                add_product(self.isa, line, stride, &values, 1, len, sums);
             }
         } else {
-            add_product(isa, scores, stride, values, count, len, sums);
-        }
-        for (values, sums) in weighed.values.chunks_exact_mut(self.width).zip(sums.chunks_exact(columns)) {
-            math::add(values, &sums[..self.width]);
+            add_product(self.isa, scores.0, scores.1, values, count, len, &mut part.values);
         }
     }
 
-    /// Computes weights, 0 for hidden keys.
-    fn weights(
-        &self,
-        row: usize,
-        block: &Range<usize>,
-        line: &mut [f32],
-        weighed: &mut WeightedValues,
-        i: usize,
-    ) {
+    /// Reads keys in place; lines of scores are adjacent.
+    fn score_few(&self, count: usize, keys: &Range<usize>, scratch: &mut AttentionScratch) {
+        let (len, query_stride) = (keys.len(), self.depth.next_multiple_of(PADDING));
+        let query = &scratch.query[..count * query_stride];
+        let scores = sized(&mut scratch.scores, count * len);
+        for segment in self.batch.segments(keys) {
+            let key = self.batch.segment(&self.batch.key, self.head, &segment);
+            let value = self.batch.segment(&self.batch.value, self.head, &segment);
+            dot::prefetch_rows(&value.rows(0, segment.len()));
+            let element =
+                dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+            let rows = key.rows(0, segment.len());
+            let vectors = query.chunks(MOST_VECTORS * query_stride);
+            for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
+                if segment == *keys {
+                    dot::dots(self.isa, element, &rows, Vectors::Singles(vectors), scores);
+                    continue;
+                }
+                let found = sized(&mut scratch.segment, scores.len() / len * segment.len());
+                dot::dots(self.isa, element, &rows, Vectors::Singles(vectors), found);
+                let at = segment.start - keys.start;
+                for (line, found) in scores.chunks_exact_mut(len).zip(found.chunks_exact(segment.len())) {
+                    line[at..at + segment.len()].copy_from_slice(found);
+                }
+            }
+        }
+    }
+
+    /// Lines of scores are padded to whole slabs.
+    fn score_many(&self, count: usize, keys: &Range<usize>, scratch: &mut AttentionScratch) {
+        let (stride, line) = (keys.len().next_multiple_of(WIDTH), line_stride::<f32>(self.depth));
+        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
+        // A segment may begin inside a slab, and slabs are packed whole.
+        let slabs = sized(&mut scratch.keys, stride * line + WIDTH);
+        for segment in self.batch.segments(keys) {
+            let key = self.batch.segment(&self.batch.key, self.head, &segment);
+            let mut at = segment.start - keys.start;
+            let end = segment.end - keys.start;
+            while at < end {
+                let past = end.min((at + 1).next_multiple_of(WIDTH));
+                let first = at + keys.start - segment.start;
+                let slab = &mut slabs[at / WIDTH * WIDTH * line + at % WIDTH..][..WIDTH * line];
+                packing.slabs(&key.slice(0, first, past - at, 1), &mut scratch.stage, slab);
+                at = past;
+            }
+        }
+        let scores = sized(&mut scratch.scores, count * stride);
+        scores.fill(0.0);
+        let query = (&scratch.query[..], self.depth.next_multiple_of(PADDING));
+        add_product(self.isa, query, &slabs[..stride * line], (count, self.depth), scores);
+    }
+
+    /// Packs slabs of [`WIDTH`] columns with a word per key.
+    fn pack_values(&self, keys: &Range<usize>, values: &mut Vec<f32>, stage: &mut PanelScratch<f32>) {
+        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
+        let slab_len = WIDTH * line_stride::<f32>(keys.len());
+        let slabs = sized(values, self.columns() / WIDTH * slab_len);
+        for segment in self.batch.segments(keys) {
+            let value = self.batch.segment(&self.batch.value, self.head, &segment).permute(&[1, 0]);
+            let words = (segment.start - keys.start) * WIDTH..;
+            let len = WIDTH * line_stride::<f32>(segment.len());
+            for (first, slab) in (0..self.width).step_by(WIDTH).zip(slabs.chunks_exact_mut(slab_len)) {
+                let columns = value.slice(0, first, WIDTH.min(self.width - first), 1);
+                packing.slabs(&columns, stage, &mut slab[words.clone()][..len]);
+            }
+        }
+    }
+
+    /// Turns scores into weights, 0 for hidden keys. Returns the greatest score and the sum.
+    fn weights(&self, row: usize, keys: &Range<usize>, line: &mut [f32]) -> (f32, f32) {
         let sight = self.sight(row);
-        let from = sight.keys.start.clamp(block.start, block.end) - block.start;
-        let to = sight.keys.end.clamp(block.start, block.end) - block.start;
+        let from = sight.keys.start.clamp(keys.start, keys.end) - keys.start;
+        let to = sight.keys.end.clamp(keys.start, keys.end) - keys.start;
         line[..from].fill(0.0);
         line[to.max(from)..].fill(0.0);
         if from >= to {
-            return;
+            return (f32::NEG_INFINITY, 0.0);
         }
         let seen = &mut line[from..to];
         math::scale(seen, self.scale);
         if sight.gaps
             && let Some(mask) = &self.batch.mask
         {
-            let mut hidden = [0u8; KEYS];
+            let mut hidden = [0u8; PIECE];
             let hidden = &mut hidden[..seen.len()];
-            mask.at(0, row % self.sights.len()).slice(0, block.start + from, seen.len(), 1).read(0, hidden);
+            mask.at(0, row % self.sights.len()).slice(0, keys.start + from, seen.len(), 1).read(0, hidden);
             for (score, _) in seen.iter_mut().zip(hidden).filter(|(_, hidden)| **hidden != 0) {
                 *score = f32::NEG_INFINITY;
             }
         }
-        let shift = weighed.raise(i, math::greatest(seen));
-        weighed.sum[i] += math::exp_shifted(seen, shift);
+        let max = math::greatest(seen);
+        (max, math::exp_shifted(seen, reference(max)))
     }
 
     fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {
-        let WeightedValues { max, sum, mut values } = weighed;
-        let means = values.chunks_exact_mut(self.width);
-        for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
-            let blind = self.sight(rows.start + i).keys.is_empty();
+        let (columns, WeightedValues { max, sum, mut values }) = (self.columns(), weighed);
+        for (i, line) in values.chunks_exact_mut(columns).enumerate() {
+            let (row, mean) = (rows.start + i, &mut line[..self.width]);
+            let blind = self.sight(row).keys.is_empty();
             // At least one visible key has weight 1, except with infinite or NaN scores.
-            let factor = if blind { 0.0 } else { 1.0 / sum };
+            let factor = if blind { 0.0 } else { 1.0 / sum[i] };
             // Adding 0.0 makes the zeros of hidden keys positive.
             mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
-            self.statistics.store(rows.start + i, max, sum, blind);
+            self.statistics.store(row, max[i], sum[i], blind);
         }
-        f32::store(&self.out, rows.start * self.width, &values);
+        if columns == self.width {
+            f32::store(&self.out, rows.start * self.width, &values);
+            return;
+        }
+        for (row, line) in rows.clone().zip(values.chunks_exact(columns)) {
+            f32::store(&self.out, row * self.width, &line[..self.width]);
+        }
     }
+}
+
+fn piece_keys(piece: usize, keys: &Range<usize>) -> Range<usize> {
+    piece * PIECE..keys.end.min((piece + 1) * PIECE)
 }
 
 pub(crate) mod gradient;

@@ -12,9 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::attention::kernels::{
-    AttentionBatch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union,
-};
+use crate::attention::kernels::{AttentionBatch, COPIES, ROWS, SMALL, VisibleKeys, union};
 use crate::lane::Lane;
 use crate::math;
 use crate::matmul::kernels::Precision;
@@ -24,6 +22,11 @@ use crate::simd::isa::{Isa, isa};
 use crate::simd::transpose::{SIDE, transpose};
 use crate::view::StridedView;
 use crate::{Serial, Tiles};
+
+/// Number of keys that meet a block of rows.
+const KEYS: usize = 256;
+/// Number of keys per tile.
+const RANGE: usize = 2 * KEYS;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionGrad {
@@ -97,7 +100,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
             key_grad: job.key_grad.at(0, batch).at(0, head),
             value_grad: job.value_grad.at(0, batch).at(0, head),
         };
-        let sums = head.range(&range_keys(range, &(0..keys)));
+        let sums = head.range(&(range * RANGE..keys.min((range + 1) * RANGE)));
         let mut gathered = gathered[pair].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(total) = gathered.add(range, sums, ranges) {
             let out = part(&job.query_grad);

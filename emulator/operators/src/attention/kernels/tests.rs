@@ -106,12 +106,15 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
 }
 
+/// Number of keys of a range.
+const LONG: usize = RANGE * PIECE;
+
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
-    let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
+    let (heads, kv_heads, keys, depth) = (6, 2, 4 * LONG + 77, 32);
     let (q, k, v) =
         (values(heads * depth, 1), values(kv_heads * keys * depth, 2), values(kv_heads * keys * depth, 3));
-    let is_hidden = |j: usize| (RANGE..2 * RANGE).contains(&j) || j % 5 == 3 || j >= keys - 30;
+    let is_hidden = |j: usize| (LONG..2 * LONG).contains(&j) || j % 5 == 3 || j >= keys - 30;
     let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
     let (mut out, mut sums) = (vec![f32::NAN; q.len()], vec![f32::NAN; heads]);
     let mut mask: Vec<u8> = (0..keys).map(|j| u8::from(is_hidden(j))).collect();
@@ -414,3 +417,5 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
         }
     }
 }
+
+mod order;

@@ -407,13 +407,14 @@ fn a_call_costs_the_same_in_each_layout() {
     }
 }
 
-/// The block size is a multiple of the kernel's.
 #[test]
 fn a_cache_gives_the_bits_of_keys_beside_each_other() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 700), (9, 600), (1, 3)]);
     (case.sparse_mode, case.depths) = (3, [64, 64]);
     let [beside, ..] = case.run("aclnnFusedInferAttentionScoreV3").unwrap();
-    for (block, heads_first) in [(256, false), (512, true), (768, false), (1024, true)] {
+    for (block, heads_first) in
+        [(16, false), (48, true), (128, false), (144, true), (512, true), (768, false), (1024, true)]
+    {
         let cache = BlockCache { block, heads_first };
         case.cache = Some(cache);
         let [cached, ..] = case.run("aclnnFusedInferAttentionScoreV3").unwrap();
