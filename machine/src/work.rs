@@ -147,6 +147,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnGather", Class::ReadRows),
     ("aclnnInplaceIndexCopy", Class::WriteRows),
     ("aclnnInplaceScatterUpdate", Class::WriteRows),
+    ("aclnnScatterPaKvCache", Class::WriteRows),
     ("aclnnScatterAdd", Class::WriteRows),
     ("aclnnIndexAdd", Class::WriteRows),
     ("aclnnEmbeddingDenseBackward", Class::WriteRows),

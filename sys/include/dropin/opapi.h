@@ -154,6 +154,13 @@ ACLNN_OPERATOR(aclnnCrossEntropyLossGrad, const aclTensor *grad_loss, const aclT
 ACLNN_OPERATOR(aclnnGatherV2, const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out)
 ACLNN_OPERATOR(aclnnOneHot, const aclTensor *self, int num_classes, const aclTensor *on_value,
     const aclTensor *off_value, int64_t axis, aclTensor *out)
+/* key_cache_ref[slot_mapping[i]] = key[i], and the same for values: the slots of a cache in blocks are counted through all
+ * blocks. */
+/** @since 8.3 */
+ACLNN_OPERATOR(aclnnScatterPaKvCache, const aclTensor *key, aclTensor *key_cache_ref, const aclTensor *slot_mapping,
+    const aclTensor *value, aclTensor *value_cache_ref, const aclTensor *compress_lens_optional,
+    const aclTensor *compress_seq_offset_optional, const aclTensor *seq_lens_optional, char *cache_mode_optional,
+    char *scatter_mode_optional, const aclIntArray *strides_optional, const aclIntArray *offsets_optional)
 
 /* Copies, conversions and fills */
 ACLNN_OPERATOR(aclnnInplaceOne, const aclTensor *self_ref)

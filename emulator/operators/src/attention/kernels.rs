@@ -476,7 +476,7 @@ impl AttentionHead<'_> {
         let scores = sized(&mut scratch.scores, count * stride);
         scores.fill(0.0);
         let query = (&scratch.query[..], self.depth.next_multiple_of(PADDING));
-        add_product(self.isa, query, &slabs[..stride * line], (count, self.depth), scores);
+        add_product(self.isa, query.0, query.1, &slabs[..stride * line], count, self.depth, scores);
     }
 
     /// Packs slabs of [`WIDTH`] columns with a word per key.

@@ -1,5 +1,6 @@
 //! Elements read or written at indices, positions or masks.
 
+pub(crate) mod cache_rows;
 pub(crate) mod data_dependent_rows;
 pub(crate) mod distinct_kernels;
 pub(crate) mod kernels;

@@ -29,7 +29,7 @@ pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
-const FAMILIES: [&[Operator]; 45] = [
+const FAMILIES: [&[Operator]; 46] = [
     crate::matmul::rows::OPERATORS,
     crate::matmul::transposed_rows::OPERATORS,
     crate::matmul::collective_rows::OPERATORS,
@@ -49,6 +49,7 @@ const FAMILIES: [&[Operator]; 45] = [
     crate::attention::training_rows::OPERATORS,
     crate::attention::ring_rows::OPERATORS,
     crate::indexing::rows::OPERATORS,
+    crate::indexing::cache_rows::OPERATORS,
     crate::reduction::rows::OPERATORS,
     crate::reduction::statistics_rows::OPERATORS,
     crate::elementwise::foreach::OPERATORS,

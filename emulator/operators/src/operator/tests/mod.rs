@@ -14,6 +14,7 @@ mod limits;
 mod loss;
 mod normal;
 mod optimizer;
+mod paged;
 mod product;
 mod quantized;
 mod random;
