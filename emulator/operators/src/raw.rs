@@ -147,7 +147,7 @@ impl MemorySpan {
     }
 }
 
-/// Matrix rows in device memory, read in place.
+/// Matrix rows that are read in place, usually in device memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
     base: *const u8,
@@ -156,6 +156,11 @@ pub(crate) struct Rows<'a> {
     stride: isize,
     source: PhantomData<&'a MemorySpan>,
 }
+
+// SAFETY: addresses that are only read.
+unsafe impl Send for Rows<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Rows<'_> {}
 
 impl<'a> Rows<'a> {
     /// Describes `count` rows of `bytes` bytes from byte `start` on, `stride` bytes apart.
@@ -174,6 +179,35 @@ impl<'a> Rows<'a> {
             stride,
             source: PhantomData,
         }
+    }
+
+    /// Describes `count` rows of `len` elements, `stride` elements apart.
+    pub(crate) fn in_slice<T: Pod>(values: &'a [T], stride: usize, (count, len): (usize, usize)) -> Self {
+        assert!(
+            count > 0 && values.len() >= (count - 1) * stride + len,
+            "{count} rows of {len}, {stride} apart, in {} elements",
+            values.len()
+        );
+        let size = size_of::<T>();
+        Self {
+            base: values.as_ptr().cast(),
+            count,
+            bytes: len * size,
+            stride: (stride * size) as isize,
+            source: PhantomData,
+        }
+    }
+
+    /// Returns `count` rows from `first` on.
+    pub(crate) fn part(&self, first: usize, count: usize) -> Self {
+        assert!(count > 0 && first + count <= self.count, "rows {first} + {count} of {}", self.count);
+        Self { base: self.row(first), count, ..*self }
+    }
+
+    /// Returns `bytes` bytes of each row, from byte `start` on.
+    pub(crate) fn columns(&self, start: usize, bytes: usize) -> Self {
+        assert!(start + bytes <= self.bytes, "bytes {start} + {bytes} of {}", self.bytes);
+        Self { base: self.base.wrapping_add(start), bytes, ..*self }
     }
 
     pub(crate) const fn count(&self) -> usize {
@@ -271,5 +305,16 @@ pub(crate) mod tests {
         let rows = Rows::in_span(&span, 8, 2, 8, -8);
         assert_eq!((rows.count(), rows.bytes()), (2, 8));
         assert_eq!(rows.row(1).addr() + 8, rows.row(0).addr());
+        let part = rows.part(1, 1).columns(4, 4);
+        assert_eq!((part.count(), part.bytes()), (1, 4));
+        assert_eq!(part.row(0).addr(), rows.row(1).addr() + 4);
+        let rows = Rows::in_slice(&[0_u16; 7], 4, (2, 3));
+        assert_eq!((rows.row(1).addr() - rows.row(0).addr(), rows.bytes()), (8, 6));
+    }
+
+    #[test]
+    #[should_panic(expected = "2 rows of 4, 4 apart, in 7 elements")]
+    fn rows_past_the_end_of_a_slice_are_refused() {
+        let _ = Rows::in_slice(&[0_u16; 7], 4, (2, 4));
     }
 }

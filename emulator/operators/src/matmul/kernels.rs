@@ -7,8 +7,9 @@
 //!
 //! Few vectors times rows that are contiguous along k, as in decode, read the rows in place
 //! ([`crate::simd::dot`]). Other products are packed ([`crate::matmul::panel`]) and multiplied in
-//! blocks ([`crate::simd::block`]). bf16 stays bf16 if the CPU multiplies bf16 pairs; otherwise it
-//! is widened, like f16.
+//! blocks ([`crate::simd::block`]). Up to [`SOME_ROWS`] left rows, as in batched decode, share each
+//! slab of right rows while it is in a cache (`slabs`). bf16 stays bf16 if the CPU multiplies bf16
+//! pairs; otherwise it is widened, like f16.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,17 +21,19 @@ use crate::matmul::panel::{PanelElement, PanelPacking, PanelScratch, add_product
 use crate::simd::block::{LINES, RUN, WIDTH};
 use crate::simd::dot::{self, MOST_VECTORS, Vectors};
 use crate::simd::isa::{Isa, isa};
+use crate::simd::pack::Source;
 use crate::view::StridedView;
 
 /// Large, because each tile packs its right operand once.
-const TILE_ROWS: usize = 64 * LINES;
+const TILE_ROWS: usize = 68 * LINES;
 /// Sums and both packed blocks fit the second-level cache.
 const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until about this many exist.
 const ENOUGH_TILES: usize = 16;
-/// Maximum left rows for the in-place path. The second half of them finds the right rows in the
-/// second-level cache.
-const FEW_ROWS: usize = 2 * MOST_VECTORS;
+/// Maximum left rows for the in-place path.
+const FEW_ROWS: usize = MOST_VECTORS;
+/// Maximum left rows of [`Path::Slabs`]. Their runs fit the second-level cache.
+const SOME_ROWS: usize = 384;
 /// Bytes per tile of dot products. Long reads use memory bandwidth better; small operands are split
 /// into [`DOT_TILES`].
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
@@ -184,19 +187,32 @@ fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
 enum Path {
     /// Reads right rows in place, for a few left rows.
     Dots(dot::Element),
+    /// Packs right rows one slab at a time, for all left rows.
+    Slabs(Source),
     Blocks,
 }
 
 impl Path {
-    fn of(part: &BatchProduct, precision: Precision) -> Self {
-        let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
+    /// Words are of `T`.
+    fn of<T: ProductElement>(isa: Isa, part: &BatchProduct, precision: Precision) -> Self {
+        let (m, k) = (part.a.dims()[0], part.b.dims()[1]);
+        let is_along_k = part.b.strides()[1] == 1 || k == 1;
         let is_as_it_lies = part.b.dtype() != AclType::F32 || precision == Precision::Keep;
         match dot::Element::of(part.b.dtype()) {
-            Some(element) if part.a.dims()[0] <= FEW_ROWS && is_along_k && is_as_it_lies => {
-                Self::Dots(element)
-            }
-            _ => Self::Blocks,
+            Some(element) if m <= FEW_ROWS && is_along_k && is_as_it_lies => Self::Dots(element),
+            _ => PanelPacking { isa, precision }
+                .in_place::<T>(&part.b)
+                .filter(|_| m <= SOME_ROWS)
+                .map_or(Self::Blocks, Self::Slabs),
         }
+    }
+}
+
+fn product_of<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, parts: &[BatchProduct]) {
+    match Path::of::<T>(isa, &parts[0], job.precision) {
+        Path::Dots(element) => dots::<T>(tiles, isa, job, parts, element),
+        Path::Slabs(source) => slabs::product::<T>(tiles, isa, job, parts, source),
+        Path::Blocks => blocks::<T>(tiles, isa, job, parts),
     }
 }
 
@@ -217,11 +233,10 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>) {
     let parts = job.parts();
     let [a, b] = [&parts[0].a, &parts[0].b];
     let has_pairs = isa == Isa::Avx512Bf16 && a.dtype() == AclType::BF16 && b.dtype() == AclType::BF16;
-    match (Path::of(&parts[0], job.precision), has_pairs) {
-        (Path::Dots(element), true) => dots::<u16>(tiles, isa, job, &parts, element),
-        (Path::Dots(element), false) => dots::<f32>(tiles, isa, job, &parts, element),
-        (Path::Blocks, true) => blocks::<u16>(tiles, isa, job, &parts),
-        (Path::Blocks, false) => blocks::<f32>(tiles, isa, job, &parts),
+    if has_pairs {
+        product_of::<u16>(tiles, isa, job, &parts);
+    } else {
+        product_of::<f32>(tiles, isa, job, &parts);
     }
 }
 
@@ -232,6 +247,7 @@ struct ProductScratch<T> {
     left: Vec<T>,
     right: Vec<T>,
     sums: Vec<f32>,
+    order: slabs::TileOrder,
 }
 
 trait ProductElement: PanelElement {
@@ -288,10 +304,7 @@ fn dots<T: ProductElement>(
             if k == 0 {
                 sums.fill(0.0);
             } else {
-                let some = vectors.chunks(MOST_VECTORS * stride).zip(sums.chunks_mut(MOST_VECTORS * count));
-                for (vectors, sums) in some {
-                    dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
-                }
+                dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
             }
             job.finish(part, &(0..m), &(first..first + count), sums);
         });
@@ -346,7 +359,7 @@ fn multiply_tile<T: ProductElement>(
     scratch: &mut ProductScratch<T>,
 ) {
     let (height, width, k) = (a.dims()[0], b.dims()[0], a.dims()[1]);
-    let ProductScratch { stage, left, right, sums } = scratch;
+    let ProductScratch { stage, left, right, sums, .. } = scratch;
     let padded = width.next_multiple_of(WIDTH);
     let sums = sized(sums, height * padded);
     sums.fill(0.0);
@@ -362,5 +375,6 @@ fn multiply_tile<T: ProductElement>(
     }
 }
 
+mod slabs;
 #[cfg(test)]
 mod tests;

@@ -9,16 +9,20 @@
 use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::matmul::kernels::Precision;
-use crate::raw::Pod;
-use crate::simd::block::{self, LINES, PackedBlock, RUN, Sums, WIDTH};
+use crate::raw::{Pod, Rows};
+use crate::simd::ahead::Ahead;
+use crate::simd::block::{self, Lines, PackedBlock, RUN, Sums, WIDTH, WORD_BYTES};
 use crate::simd::isa::Isa;
+use crate::simd::pack::{self, SlabPacking, Source};
 use crate::simd::transpose::{SIDE, transpose};
 use crate::view::StridedView;
 
 pub(crate) trait PanelElement: Pod {
     const DEPTH: usize;
     fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
-    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>);
+    /// Returns what rows of `dtype` are to [`SlabPacking`].
+    fn source(dtype: AclType, precision: Precision) -> Option<Source>;
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>);
 }
 
 impl PanelElement for f32 {
@@ -31,8 +35,17 @@ impl PanelElement for f32 {
         }
     }
 
-    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>) {
-        block::add_singles(isa, packed, sums);
+    fn source(dtype: AclType, precision: Precision) -> Option<Source> {
+        match dtype {
+            AclType::F32 if precision == Precision::Keep => Some(Source::Singles),
+            AclType::F16 => Some(Source::Halves),
+            AclType::BF16 => Some(Source::Brains),
+            _ => None,
+        }
+    }
+
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>) {
+        block::add_singles(isa, packed, sums, ahead);
     }
 }
 
@@ -44,8 +57,12 @@ impl PanelElement for u16 {
         view.collapsed().read(0, out);
     }
 
-    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>) {
-        block::add_pairs(isa, packed, sums);
+    fn source(dtype: AclType, _: Precision) -> Option<Source> {
+        (dtype == AclType::BF16).then_some(Source::Pairs)
+    }
+
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>) {
+        block::add_pairs(isa, packed, sums, ahead);
     }
 }
 
@@ -67,15 +84,35 @@ pub(crate) fn add_product<T: PanelElement>(
     sums: &mut [f32],
 ) {
     let stride = sums.len() / height;
+    let lines = Rows::in_slice(left, line_stride, (height, words * T::DEPTH));
     for (col, slab) in (0..stride).step_by(WIDTH).zip(right.chunks_exact(right.len() / stride * WIDTH)) {
         for run in (0..words).step_by(RUN) {
-            let (slab, words) = (&slab[run * WIDTH * T::DEPTH..], RUN.min(words - run));
-            for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
-                let packed = PackedBlock { lines: &lines[run * T::DEPTH..], line_stride, slab, words };
-                let values = &mut sums[row * stride + col..];
-                T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
-            }
+            let slab = &slab[run * WIDTH * T::DEPTH..];
+            let lines = Lines::Words(lines.columns(run * WORD_BYTES, RUN.min(words - run) * WORD_BYTES));
+            add_run(isa, &lines, slab, &mut sums[col..], stride, &mut Ahead::default());
         }
+    }
+}
+
+/// Adds the product of lines and the words of a slab, at most [`RUN`], to sums that are `stride`
+/// apart, and works ahead.
+pub(crate) fn add_run<T: PanelElement>(
+    isa: Isa,
+    lines: &Lines<'_>,
+    slab: &[T],
+    sums: &mut [f32],
+    stride: usize,
+    ahead: &mut Ahead<'_>,
+) {
+    let words = lines.words();
+    let blocks = lines.blocks();
+    // Blocks of similar height: small ones do not hide the latency of an addition.
+    let first = |block: usize| block * lines.count() / blocks;
+    for block in 0..blocks {
+        let (row, count) = (first(block), first(block + 1) - first(block));
+        let packed = PackedBlock { lines: lines.part(row, count), slab, words };
+        let mut sums = Sums { values: &mut sums[row * stride..], stride, lines: count };
+        T::add(isa, &packed, &mut sums, ahead);
     }
 }
 
@@ -143,8 +180,13 @@ impl PanelPacking {
     ) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
+        let in_place = self.in_place::<T>(view);
         for (first, slab) in (0..outer).step_by(WIDTH).zip(out.chunks_exact_mut(WIDTH * stride)) {
             let count = WIDTH.min(outer - first);
+            if let Some(source) = in_place {
+                SlabPacking::new(self.isa, source, &view.rows(first, count), slab).finish();
+                continue;
+            }
             let part = view.slice(0, first, count, 1);
             if !runs_along_k(view) {
                 self.read_columns(&part, &mut stage.read, slab, WIDTH);
@@ -164,6 +206,21 @@ impl PanelPacking {
                 }
             }
         }
+    }
+
+    /// Returns what the rows of a matrix are, if [`SlabPacking`] can read them where they are.
+    pub(crate) fn in_place<T: PanelElement>(self, view: &StridedView) -> Option<Source> {
+        let is_along_k = view.strides()[1] == 1 && view.dims()[1] > 0;
+        T::source(view.dtype(), self.precision).filter(|_| is_along_k && pack::is_possible(self.isa))
+    }
+
+    /// Returns the lines of `[outer, k]`, if they are in memory as [`PanelPacking::lines`] packs
+    /// them.
+    pub(crate) fn lines_in_place<T: PanelElement>(self, view: &StridedView) -> Option<Rows<'_>> {
+        let [outer, k] = [view.dims()[0], view.dims()[1]];
+        let source = T::source(view.dtype(), self.precision);
+        let is_whole = matches!(source, Some(Source::Singles | Source::Pairs)) && k.is_multiple_of(T::DEPTH);
+        (is_whole && k > 0 && view.strides()[1] == 1).then(|| view.rows(0, outer))
     }
 
     fn read_lines<T: PanelElement>(self, view: &StridedView, out: &mut [T]) {

@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "vector instructions, chosen at run time")]
 
 use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use crate::simd::isa::{Isa, dispatched};
 use crate::simd::streaming;
@@ -123,6 +125,25 @@ pub(crate) fn bf16_chains(isa: Isa, steps: usize) {
         Isa::Avx512Bf16 => unsafe { x86::bf16_avx512(steps) },
         _ => f32_chains(isa, steps),
     }
+}
+
+/// Returns whether this processor multiplies f32 clearly faster than pairs of bf16. Some processors
+/// split the instruction for pairs.
+pub(crate) fn are_singles_faster(isa: Isa) -> bool {
+    const STEPS: usize = 2000;
+    const RUNS: usize = 8;
+    static ARE_FASTER: OnceLock<bool> = OnceLock::new();
+    *ARE_FASTER.get_or_init(|| {
+        let rate = |operations: usize, chains: fn(Isa, usize)| {
+            let seconds = (0..RUNS).map(|_| {
+                let start = Instant::now();
+                chains(isa, STEPS);
+                start.elapsed().as_secs_f64()
+            });
+            operations as f64 / seconds.fold(f64::INFINITY, f64::min)
+        };
+        rate(f32_operations(isa, STEPS), f32_chains) > 1.25 * rate(bf16_operations(isa, STEPS), bf16_chains)
+    })
 }
 
 /// Multiplies and adds separately.

@@ -6,6 +6,7 @@ use crate::Serial;
 use crate::matmul::kernels::*;
 use crate::raw::tests::span_of;
 use crate::simd::block::{PARTS, QUAD};
+use crate::simd::pack;
 use crate::tests::Threads;
 
 /// Sums are exact in f32 and, below 2048, in f16.
@@ -126,29 +127,38 @@ proptest! {
 
 #[test]
 fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
-    let path = |m: usize, dtype: AclType, by_columns: bool, precision: Precision| {
+    let path = |isa: Isa, m: usize, dtype: AclType, by_columns: bool, precision: Precision| {
         let (k, n) = (40, 70);
         let mut a = Stored::new(dtype, &vec![1.0; m * k], [m, k], false, 0);
         let mut b = Stored::new(dtype, &vec![1.0; k * n], [k, n], by_columns, 0);
         let mut out = Stored::new(dtype, &vec![1.0; m * n], [m, n], false, 0);
         let (a, b, out) = (a.view(), b.view(), out.view());
-        Path::of(&ProductJob { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0], precision)
+        let part = &ProductJob { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0];
+        (Path::of::<f32>(isa, part, precision), PanelPacking { isa, precision }.in_place::<f32>(&part.b))
     };
+    let packed = |source: Option<Source>| source.map_or(Path::Blocks, Path::Slabs);
     for (dtype, element) in [
         (AclType::F32, dot::Element::Single),
         (AclType::F16, dot::Element::Half),
         (AclType::BF16, dot::Element::Brain),
     ] {
-        assert_eq!(path(1, dtype, true, Precision::Keep), Path::Dots(element));
-        assert_eq!(path(FEW_ROWS, dtype, true, Precision::Keep), Path::Dots(element));
-        assert_eq!(path(FEW_ROWS + 1, dtype, true, Precision::Keep), Path::Blocks);
-        assert_eq!(path(1, dtype, false, Precision::Keep), Path::Blocks);
+        for isa in sets() {
+            let path = |m: usize, by_columns: bool| path(isa, m, dtype, by_columns, Precision::Keep);
+            assert_eq!(path(1, true).0, Path::Dots(element));
+            assert_eq!(path(FEW_ROWS, true).0, Path::Dots(element));
+            for m in [FEW_ROWS + 1, SOME_ROWS] {
+                let (path, source) = path(m, true);
+                assert_eq!(path, packed(source), "{isa}");
+                assert_eq!(source.is_some(), pack::is_possible(isa), "{isa}");
+            }
+            assert_eq!(path(SOME_ROWS + 1, true).0, Path::Blocks);
+            assert_eq!(path(1, false).0, Path::Blocks);
+        }
     }
-    assert_eq!(
-        path(1, AclType::F32, true, Precision::HalfFloat32),
-        Path::Blocks,
-        "operands that are rounded first"
-    );
+    for m in [1, FEW_ROWS + 1] {
+        let (path, _) = path(isa(), m, AclType::F32, true, Precision::HalfFloat32);
+        assert_eq!(path, Path::Blocks, "operands that are rounded first");
+    }
 }
 
 /// Inexact sums reveal the order of addition.
@@ -176,7 +186,7 @@ const KINDS: [(AclType, Precision); 4] = [
 
 #[test]
 fn a_row_has_the_same_bits_however_many_there_are() {
-    const MOST: usize = 257;
+    const MOST: usize = SOME_ROWS + 17;
     for ((n, k), (dtype, precision)) in [(37, 131), (1, 259), (66, 33), (130, 300)]
         .into_iter()
         .flat_map(|shape| KINDS.map(|kind| (shape, kind)))
@@ -188,7 +198,7 @@ fn a_row_has_the_same_bits_however_many_there_are() {
             let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], columns[1], 3);
             let (a, b) = (a.view(), b.view());
             let all = bits(&Serial, isa, &a, &b, precision);
-            for m in (1..=64).chain([96]) {
+            for m in (1..=64).chain([96, SOME_ROWS]) {
                 let some = bits(&Serial, isa, &a.slice(0, MOST - m, m, 1), &b, precision);
                 assert!(
                     some == all[(MOST - m) * n..],
@@ -225,7 +235,7 @@ fn a_column_has_the_same_bits_however_many_there_are() {
 
 #[test]
 fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
-    for (m, n, k) in [(1, 900, 600), (5, 900, 600), (300, 500, 400)] {
+    for (m, n, k) in [(1, 900, 600), (5, 900, 600), (24, 900, 600), (300, 500, 400), (500, 300, 400)] {
         for (isa, dtype) in
             sets().flat_map(|isa| [AclType::F32, AclType::F16, AclType::BF16].map(|dtype| (isa, dtype)))
         {
@@ -241,31 +251,73 @@ fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
     }
 }
 
-/// Every set but plain loops fuses; only the bf16-pair instruction rounds differently.
+/// Computes `2 * 0.3 + a @ b` of `[m, k]` and `[k, n]` matrices in the order of [`RUN`].
+fn defined(isa: Isa, is_paired: bool, (a, b): (&[f32], &[f32]), [m, n, k]: [usize; 3]) -> Vec<u32> {
+    let depth = if is_paired { 2 } else { 1 };
+    let add = |sum: f32, x: f32, y: f32| if isa == Isa::Portable { sum + x * y } else { x.mul_add(y, sum) };
+    let element = |row: usize, col: usize| {
+        // Products of bf16 are exact in f32: a pair adds the second, then the first.
+        let word = |sum: f32, word: usize| {
+            let products = (word * depth..k.min((word + 1) * depth)).rev();
+            products.fold(sum, |sum, at| add(sum, a[row * k + at], b[at * n + col]))
+        };
+        let words = k.div_ceil(depth);
+        let part = |first: usize, part: usize| {
+            let words = (first..words.min(first + RUN)).filter(|at| at / QUAD % PARTS == part);
+            words.fold(0.0_f32, word)
+        };
+        let parts = (0..words).step_by(RUN).flat_map(|first| (0..PARTS).map(move |part| (first, part)));
+        2.0_f32 * 0.3 + parts.fold(0.0_f32, |total, (first, at)| total + part(first, at))
+    };
+    (0..m * n).map(|at| element(at / n, at % n).to_bits()).collect()
+}
+
+/// Every set but plain loops fuses; pairs of bf16 are words.
 #[test]
-fn every_instruction_set_gives_the_bits_of_the_definition() {
-    const K: usize = 300;
-    const N: usize = 45;
-    for (dtype, m) in
-        [AclType::F32, AclType::F16, AclType::BF16].into_iter().flat_map(|dtype| [(dtype, 3), (dtype, 70)])
+fn every_instruction_set_gives_the_bits_of_the_definition_for_any_number_of_rows() {
+    const MOST: usize = 70;
+    for ([n, k], dtype) in [[67, 301], [3, 515]]
+        .into_iter()
+        .flat_map(|shape| [AclType::F32, AclType::F16, AclType::BF16].map(|dtype| (shape, dtype)))
     {
-        let mut a = Stored::new(dtype, &rounding(m * K, 1), [m, K], false, 0);
-        let mut b = Stored::new(dtype, &rounding(K * N, 2), [K, N], true, 0);
-        let (left, right) = (a.values(), b.values());
-        let (a, b) = (a.view(), b.view());
-        for isa in sets().filter(|isa| *isa != Isa::Avx512Bf16 || dtype != AclType::BF16) {
-            let add =
-                |sum: f32, x: f32, y: f32| if isa == Isa::Portable { sum + x * y } else { x.mul_add(y, sum) };
-            let element = |row: usize, col: usize| {
-                let part = |first: usize, part: usize| {
-                    let words = (first..(first + RUN).min(K)).filter(|at| at / QUAD % PARTS == part);
-                    words.fold(0.0_f32, |sum, at| add(sum, left[row * K + at], right[at * N + col]))
-                };
-                let parts = (0..K).step_by(RUN).flat_map(|first| (0..PARTS).map(move |part| (first, part)));
-                2.0_f32 * 0.3 + parts.fold(0.0_f32, |total, (first, at)| total + part(first, at))
-            };
-            let expected: Vec<u32> = (0..m * N).map(|at| element(at / N, at % N).to_bits()).collect();
-            assert!(bits(&Serial, isa, &a, &b, Precision::Keep) == expected, "{isa}, {dtype}, {m} rows");
+        for (isa, by_columns) in sets().flat_map(|isa| [(isa, true), (isa, false)]) {
+            let mut a = Stored::new(dtype, &rounding(MOST * k, 1), [MOST, k], false, 0);
+            let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], by_columns, 1);
+            let is_paired = isa == Isa::Avx512Bf16 && dtype == AclType::BF16;
+            let expected = defined(isa, is_paired, (&a.values(), &b.values()), [MOST, n, k]);
+            let (a, b) = (a.view(), b.view());
+            for m in 1..=MOST {
+                let found = bits(&Threads(1 + m % 3), isa, &a.slice(0, 0, m, 1), &b, Precision::Keep);
+                assert!(
+                    found == expected[..m * n],
+                    "{isa}, {dtype}, {m} x {n} x {k}, by columns: {by_columns}"
+                );
+            }
+        }
+    }
+}
+
+/// Too small, too large or infinite for [`pack::is_plain`], next to plain numbers.
+#[test]
+fn bf16_of_any_size_have_the_same_bits_for_any_number_of_rows() {
+    let (most, n, k) = (40, 67, 520);
+    let special = [1e-39_f32, -1e-38, 1e-20, 1e38, f32::INFINITY, 0.0, -0.0, 1e-30];
+    for (isa, place) in sets().flat_map(|isa| [0, 255, 519].map(|place| (isa, place))) {
+        for (value, in_left) in special.into_iter().flat_map(|value| [(value, true), (value, false)]) {
+            let (mut left, mut right) = (rounding(most * k, 1), rounding(k * n, 2));
+            if in_left {
+                left.iter_mut().skip(place).step_by(k).for_each(|number| *number = value);
+            } else {
+                right[place * n + 40] = value;
+            }
+            let mut a = Stored::new(AclType::BF16, &left, [most, k], false, 0);
+            let mut b = Stored::new(AclType::BF16, &right, [k, n], true, 0);
+            let (a, b) = (a.view(), b.view());
+            let all = bits(&Serial, isa, &a, &b, Precision::Keep);
+            for first in [0, most - 3] {
+                let few = bits(&Serial, isa, &a.slice(0, first, 3, 1), &b, Precision::Keep);
+                assert!(few == all[first * n..][..3 * n], "{isa}, {value} at {place}, left: {in_left}");
+            }
         }
     }
 }
