@@ -183,7 +183,7 @@ fn every_family_has_the_same_bits() {
     ];
     let full = Recipe { steps: 2, ..recipe(TrainingPrecision::F32) };
     let lora = Some("rank=2,alpha=4,targets=all-linear".parse().unwrap());
-    let lora = Recipe { lora, ..full.clone() };
+    let lora = Recipe { lora, ..full };
     for name in ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
         let config = Model::open_config(&folder).unwrap();

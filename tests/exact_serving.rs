@@ -82,7 +82,7 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
 #[test]
 fn scaled_embeddings_and_one_key_head_have_the_same_bits() {
     for (name, cards) in [("gemma2", vec![2]), ("gemma3", vec![2, 4])] {
-        let model = model(&format!("tests/fixtures/{name}"));
+        let model = open(&fixture(name));
         let of = |cards| deployment(&model, cards, 1, DType::F32);
         let expected = logits(&model, of(1));
         for cards in cards {

@@ -51,8 +51,8 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
 
 pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     // Programs of training have no caches.
-    let places = run_of(program)
-        .map(|shape| cache_inputs(shape, &vec![start..start + shape.sequence; shape.batch]));
+    let places =
+        run_of(program).map(|shape| cache_inputs(shape, &vec![start..start + shape.sequence; shape.batch]));
     let place = |name: &str| {
         let place = places.iter().flatten().find(|(known, _)| *known == name);
         place.map(|(_, place)| place.clone())

@@ -350,7 +350,6 @@ fn takes_as_predicted(setting: &train::TrainingSetting, step_us: f64) {
     let simulator = Simulator::new(profile, topology, &compiled.plans[0].1, &[0, 1, 2, 3], None);
     let ranks = simulator.run(Launching::Eager).ranks;
     let predicted_us = ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
-    println!("{}: rehearsed {step_us:.0} µs, predicted {predicted_us:.0} µs", setting.recipe.pipeline);
     assert!((step_us / predicted_us - 1.0).abs() < 0.02, "{step_us} µs, predicted {predicted_us} µs");
 }
 

@@ -19,8 +19,8 @@ use crate::world::ProcessGroup;
 
 use super::card::{LaunchMode, Launching, Marks};
 use super::checks::{
-    capture_problem, groups, kernel_problems, length_problems, memory_problem, operator_problems, regions_wanted,
-    shared_problems, weights_problems,
+    capture_problem, groups, kernel_problems, length_problems, memory_problem, operator_problems,
+    regions_wanted, shared_problems, weights_problems,
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, GroupRoot};

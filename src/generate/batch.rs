@@ -159,11 +159,7 @@ impl Session {
     }
 
     /// Returns the inputs of a run, padded to the batch size with rows of one token.
-    fn inputs<'a>(
-        &self,
-        run: RunShape,
-        rows: impl Iterator<Item = SequenceInput<'a>>,
-    ) -> NamedTensors {
+    fn inputs<'a>(&self, run: RunShape, rows: impl Iterator<Item = SequenceInput<'a>>) -> NamedTensors {
         let idle = SequenceInput { ids: &[0], start: 0, prompt_length: 1 };
         let rows: Vec<SequenceInput<'_>> = rows.chain(std::iter::repeat(idle)).take(run.batch).collect();
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)

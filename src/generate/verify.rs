@@ -243,14 +243,7 @@ impl VerifySetup<'_> {
     fn program(&self, precision: Precision, reference: &Reference) -> Result<LayeredProgram, Error> {
         let (config, run, Deployment { stages, order, .. }) =
             (&self.model.config, reference.run(), self.deployment);
-        Ok(decoder_of_layers(
-            config,
-            run,
-            precision,
-            Head::AllLogits,
-            order,
-            stages > 1,
-        )?)
+        Ok(decoder_of_layers(config, run, precision, Head::AllLogits, order, stages > 1)?)
     }
 
     /// Runs each op on one card, with the operands of many cards.

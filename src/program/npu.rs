@@ -532,7 +532,17 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
             let [q, k, v, out] = [q, keys, values, out].map(Box::new);
             let (table, lengths, block, scale) = (None, None, 0, *scale);
             emit.calls.push(Call::FusedAttention {
-                q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block,
+                q,
+                k,
+                v,
+                mask,
+                table,
+                lengths,
+                out,
+                heads,
+                kv_heads,
+                scale,
+                block,
             });
         });
         return;

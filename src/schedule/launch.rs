@@ -230,24 +230,14 @@ mod tests {
         let found = launch(&call);
         let dims: Vec<_> =
             found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
-        assert_eq!(
-            dims,
-            [(vec![9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 2], Access::Read)]
-        );
+        assert_eq!(dims, [(vec![9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 2], Access::Read)]);
     }
 
     #[test]
     fn attention_over_blocks_reads_as_many_rows_as_it_is_told() {
-        let [q, k, v, mask, table, lengths, out] = [
-            &[2, 1, 4, 16][..],
-            &[50, 9, 32],
-            &[50, 9, 32],
-            &[2, 1, 1, 27],
-            &[2, 3],
-            &[2],
-            &[2, 1, 4, 16],
-        ]
-        .map(|sizes| Box::new(view(0, sizes)));
+        let [q, k, v, mask, table, lengths, out] =
+            [&[2, 1, 4, 16][..], &[50, 9, 32], &[50, 9, 32], &[2, 1, 1, 27], &[2, 3], &[2], &[2, 1, 4, 16]]
+                .map(|sizes| Box::new(view(0, sizes)));
         let (mask, table, lengths) = (Some(mask), Some(table), Some(lengths));
         let (heads, kv_heads, scale, block) = (4, 2, 1.0, 9);
         let call = Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };

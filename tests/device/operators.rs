@@ -195,8 +195,7 @@ fn attention_under_a_mask() {
         let ([q, k, v, out], mask) = ([q, k, v, out].map(Box::new), Some(Box::new(mask)));
         let (heads, kv_heads, scale) = (2, 1, 0.5);
         let (table, lengths, block) = (None, None, 0);
-        let call =
-            Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };
+        let call = Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };
         ascend_tp::exec::prepare(&call, &|view| Ok(tensors[view.buffer.index()].clone()), None)
     };
     card.run(attention(&card.bool(&[1, 1, 1, 2], &[false, false])));

@@ -52,13 +52,39 @@ struct Sample {
     operands: Vec<(Vec<usize>, Holds)>,
 }
 
-fn samples() -> Vec<Sample> {
-    use Holds::{Blocks, Bytes, Cache, Floats, Fractions, Indices, Largest, Magnitudes, Mask, Places};
-    let f32 = Floats(DType::F32);
-    let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
-        kind,
-        operands: operands.iter().map(|(shape, holds)| (shape.to_vec(), *holds)).collect(),
+/// Ops on caches in blocks. The sizes of the pools suit the cards of the tests.
+fn samples_of_blocks() -> Vec<Sample> {
+    use Holds::{Blocks, Cache, Floats, Fractions, Indices, Places};
+    let written = |pools: usize, cache: &[usize], places: usize| {
+        let new = [4, 3, cache[2], cache[3]];
+        let new = (&new[..], Floats(DType::F32));
+        sample(Kind::WriteSlots { pools }, &[(cache, Cache), new, (&[4, 3], Places(places))])
     };
+    let read = |pools: usize, window: Option<usize>, cap: Option<f64>| {
+        let kind = Kind::BlockAttention { scale: 0.5, cap, window, pools };
+        let cache = [8, 2, 3, 4];
+        let tokens = (&[4_usize, 3][..], Indices(6));
+        let queries = (&[4_usize, 3, 3, 2, 4][..], Fractions);
+        let table = (&[4_usize, 3][..], Blocks(8 / pools));
+        sample(kind, &[queries, (&cache, Fractions), (&cache, Fractions), table, tokens, (&[4], Indices(1))])
+    };
+    vec![
+        written(1, &[8, 2, 3, 2], 16),
+        written(2, &[8, 4, 3, 2], 16),
+        written(4, &[8, 5, 1, 2], 10),
+        read(1, None, Some(2.0)),
+        read(4, Some(3), None),
+    ]
+}
+
+fn sample(kind: Kind, operands: &[(&[usize], Holds)]) -> Sample {
+    let operands = operands.iter().map(|(shape, holds)| (shape.to_vec(), *holds)).collect();
+    Sample { kind, operands }
+}
+
+fn samples() -> Vec<Sample> {
+    use Holds::{Bytes, Floats, Fractions, Indices, Largest, Magnitudes, Mask};
+    let f32 = Floats(DType::F32);
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
         sample(
             Kind::MatMul { spec: spec.parse().unwrap() },
@@ -71,18 +97,6 @@ fn samples() -> Vec<Sample> {
     let quantised = |spec: &str, q: &[usize], t: &[usize], w: &[usize], scale: &[usize], to: DType| {
         let kind = Kind::QuantMatMul { spec: spec.parse().unwrap(), to };
         sample(kind, &[(q, Bytes), (t, Fractions), (w, Bytes), (scale, Fractions)])
-    };
-    let written = |pools: usize, cache: &[usize], places: usize| {
-        let new = [4, 3, cache[2], cache[3]];
-        sample(Kind::WriteSlots { pools }, &[(cache, Cache), (&new, f32), (&[4, 3], Places(places))])
-    };
-    let read = |pools: usize, window: Option<usize>, cap: Option<f64>| {
-        let kind = Kind::BlockAttention { scale: 0.5, cap, window, pools };
-        let cache = [8, 2, 3, 4];
-        let tokens = (&[4_usize, 3][..], Indices(6));
-        let queries = (&[4_usize, 3, 3, 2, 4][..], Fractions);
-        let table = (&[4_usize, 3][..], Blocks(8 / pools));
-        sample(kind, &[queries, (&cache, Fractions), (&cache, Fractions), table, tokens, (&[4], Indices(1))])
     };
     vec![
         quantised("bsi,oi->bso", &[2, 3, 5], &[2, 3], &[4, 5], &[4], DType::BF16),
@@ -119,11 +133,6 @@ fn samples() -> Vec<Sample> {
         sample(Kind::Cast { to: DType::BF16 }, &[(&[3, 5], f32)]),
         sample(Kind::Permute { dims: vec![2, 0, 1] }, &[(&[2, 3, 5], f32)]),
         sample(Kind::Take, &[(&[3, 5, 2], f32), (&[3], Indices(5))]),
-        written(1, &[8, 2, 3, 2], 16),
-        written(2, &[8, 4, 3, 2], 16),
-        written(4, &[8, 5, 1, 2], 10),
-        read(1, None, Some(2.0)),
-        read(4, Some(3), None),
         sample(Kind::Silu, &[(&[3, 5], Fractions)]),
         sample(Kind::SwiGlu, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
         sample(Kind::GeluGate, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
@@ -393,7 +402,7 @@ fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
 #[test]
 fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
-    for sample in samples() {
+    for sample in samples().into_iter().chain(samples_of_blocks()) {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let found = accepted(&sample, &mesh);
@@ -445,7 +454,7 @@ fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) 
 #[test]
 fn parallelize_suits_every_layout_of_the_operands() {
     let cann = cann(4);
-    for sample in samples() {
+    for sample in samples().into_iter().chain(samples_of_blocks()) {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let lists: Vec<Vec<OnAxis>> =

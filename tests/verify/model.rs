@@ -5,7 +5,9 @@ use std::path::Path;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::{Family, LengthDependence, ModelConfig};
-use ascend_tp::program::models::{Head, RunShape, cache_inputs, checkpoint_tensors, decoder, input, rotary_tables};
+use ascend_tp::program::models::{
+    Head, RunShape, cache_inputs, checkpoint_tensors, decoder, input, rotary_tables,
+};
 use ascend_tp::program::{HostTensor, Role, interpret};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -167,7 +169,8 @@ impl Model {
             Some(if table.cos == name { cos } else { sin })
         };
         let places = cache_inputs(run, std::slice::from_ref(&(0..s)));
-        let place = |name: &str| places.iter().find(|(known, _)| *known == name).map(|(_, place)| place.clone());
+        let place =
+            |name: &str| places.iter().find(|(known, _)| *known == name).map(|(_, place)| place.clone());
         let values = interpret(&program, |_, value| {
             let whole = |data: Vec<i64>| HostTensor::int(value.shape.clone(), value.dtype, data);
             let float = |data: Vec<f32>| HostTensor::float(value.shape.clone(), value.dtype, data);

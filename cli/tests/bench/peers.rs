@@ -30,7 +30,7 @@ fn python(programs: &Path, printed: &str) {
 }
 
 fn tables(output: &Output) -> Vec<Value> {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     report["tables"].as_array().unwrap().clone()
 }

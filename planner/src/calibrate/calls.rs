@@ -31,8 +31,7 @@ fn quantised([m, k, n]: [usize; 3]) -> Call {
 
 fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) -> Call {
     const WIDTH: usize = 128;
-    let rows =
-        |buffer, tokens, heads| Box::new(view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]));
+    let rows = |buffer, tokens, heads| Box::new(view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]));
     Call::FusedAttention {
         q: rows(0, queries, heads),
         k: rows(1, keys, kv_heads),

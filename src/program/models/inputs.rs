@@ -89,7 +89,8 @@ fn first_blocks(run: RunShape) -> Vec<usize> {
 #[must_use]
 pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> [(&'static str, HostTensor); 4] {
     let RunShape { batch, sequence, table, blocks } = run;
-    let (mut slots, mut tables, mut positions, mut lengths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut slots, mut tables, mut positions, mut lengths) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (tokens, first) in tokens.iter().zip(first_blocks(run)) {
         for at in tokens.start..tokens.start + sequence {
             let slot = if tokens.contains(&at) {

@@ -76,12 +76,7 @@ impl TokenInputs {
     }
 
     /// Adds the inputs of a run with KV caches.
-    pub(super) fn of_caches(
-        build: &mut Builder,
-        config: &ModelConfig,
-        run: RunShape,
-        dtype: DType,
-    ) -> Self {
+    pub(super) fn of_caches(build: &mut Builder, config: &ModelConfig, run: RunShape, dtype: DType) -> Self {
         let RunShape { batch, sequence, table, blocks } = run;
         let caches = Caches {
             blocks,
@@ -373,7 +368,8 @@ impl LayerInputs<'_> {
                 let CacheBlocks { count, rows, pools } = *blocks;
                 let mut caches = [key, value];
                 for (new, name) in caches.iter_mut().zip(["keys", "values"]) {
-                    let cache = build.state(&format!("layers.{layer}.{name}"), [count, rows, k, d], self.dtype);
+                    let cache =
+                        build.state(&format!("layers.{layer}.{name}"), [count, rows, k, d], self.dtype);
                     *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
                 }
                 let [keys, values] = caches;

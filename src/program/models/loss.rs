@@ -50,14 +50,8 @@ pub fn loss(
     let tokens = TokenInputs::of_run(build, config, [b, s], products);
     let labels = build.input(input::LABELS, [b, s], DType::I64);
     let weights = build.input(input::LABEL_WEIGHTS, [b, s], DType::F32);
-    let shared = LayerInputs {
-        config,
-        stored: DType::F32,
-        dtype: products,
-        weights: Weights::Float,
-        lora,
-        tokens,
-    };
+    let shared =
+        LayerInputs { config, stored: DType::F32, dtype: products, weights: Weights::Float, lora, tokens };
     let Layers { x, table, ops: layers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
     let head = shared.head(build, table, copies_table);

@@ -181,14 +181,7 @@ pub fn decoder_of_layers(
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let shared = LayerInputs {
-        config,
-        stored: dtype,
-        dtype,
-        weights,
-        lora: None,
-        tokens,
-    };
+    let shared = LayerInputs { config, stored: dtype, dtype, weights, lora: None, tokens };
 
     let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
     let head_weight = shared.head(&mut build, table, copies_table);

@@ -53,8 +53,17 @@ impl Emit<'_> {
         let earliest = window.map_or(-(length as i64), |window| 1 - window as i64);
         self.calls.extend([
             Call::Arange { out: rows.clone(), from, to, by },
-            Call::Sub { a: rows.repeat(0, s).repeat(0, b), b: positions.repeat(2, length), out: behind.clone() },
-            Call::Clamp { x: behind.clone(), out: within.clone(), low: Number::Int(earliest), high: Number::Int(0) },
+            Call::Sub {
+                a: rows.repeat(0, s).repeat(0, b),
+                b: positions.repeat(2, length),
+                out: behind.clone(),
+            },
+            Call::Clamp {
+                x: behind.clone(),
+                out: within.clone(),
+                low: Number::Int(earliest),
+                high: Number::Int(0),
+            },
             Call::Ne { a: behind, b: within, out: mask.clone() },
         ]);
         self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
@@ -104,7 +113,17 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
                 let (table, lengths) = (Some(Box::new(table)), Some(Box::new(lengths)));
                 let [q, k, v, out] = [q, keys, values, out].map(Box::new);
                 emit.calls.push(Call::FusedAttention {
-                    q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block,
+                    q,
+                    k,
+                    v,
+                    mask,
+                    table,
+                    lengths,
+                    out,
+                    heads,
+                    kv_heads,
+                    scale,
+                    block,
                 });
             });
             continue;

@@ -331,7 +331,11 @@ impl Emitter<'_> {
         }
         let len = of.elems();
         let made = self.temporary(of.dtype, Shape::from([2, len]));
-        let row = |at: usize| View { shape: of.shape.clone(), strides: of.shape.strides(), ..made.narrow(0, at, 1) };
+        let row = |at: usize| View {
+            shape: of.shape.clone(),
+            strides: of.shape.strides(),
+            ..made.narrow(0, at, 1)
+        };
         let shifted = Call::Adds { x: of.clone(), out: row(1), by: Number::Int(places as i64) };
         self.launch(op, [Call::Copy { from: of.clone(), into: row(0) }, shifted]);
         let sizes = Shape::from([2 * of.shape[0], of.shape[1]]);

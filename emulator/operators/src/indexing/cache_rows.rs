@@ -1,6 +1,6 @@
 //! Row of the operator that writes new keys and values at slots of a cache in blocks.
 //!
-//! Not supported: FRACTAL_NZ caches, compressed caches and strides in an attribute.
+//! Not supported: `FRACTAL_NZ` caches, compressed caches and strides in an attribute.
 
 use crate::Tiles;
 use crate::dtype::AclType::{self, BF16, F16, I8};

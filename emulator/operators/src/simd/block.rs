@@ -377,8 +377,9 @@ mod x86 {
                     let target = c.wrapping_add(line * c_stride + at * 16);
                     // SAFETY: within the line of the sums.
                     let value = unsafe { _mm512_loadu_ps(target) };
+                    let sum = _mm512_add_ps(value, sum);
                     // SAFETY: as above.
-                    unsafe { _mm512_storeu_ps(target, _mm512_add_ps(value, sum)) };
+                    unsafe { _mm512_storeu_ps(target, sum) };
                 }
             }
         }

@@ -62,7 +62,7 @@ pub(super) fn product<T: ProductElement>(
             for line in 1..if stride == width { 0 } else { m } {
                 scratch.sums.copy_within(line * stride..line * stride + width, line * width);
             }
-            job.finish(part, (0, m), (first, width), &mut scratch.sums[..m * width]);
+            job.finish(part, &(0..m), &(first..end), &mut scratch.sums[..m * width]);
         });
     });
 }

@@ -329,7 +329,7 @@ fn what_a_write_at_slots_may_not_be() {
         match run("aclnnScatterPaKvCache", arguments) {
             Ok(()) => assert!(is_legal),
             Err(error) => {
-                assert!(!is_legal && error.contains("value: expected value and valueCacheRef"), "{error}")
+                assert!(!is_legal && error.contains("value: expected value and valueCacheRef"), "{error}");
             }
         }
     }

@@ -126,10 +126,14 @@ macro_rules! kernel {
             let mut row = start.wrapping_offset(packing.group as isize * packing.stride);
             let mut words = [_mm512_setzero_si512(); SIDE];
             for (place, words) in words.iter_mut().enumerate() {
-                // SAFETY: a register before the end of the row, or the rest of the row: no byte
-                // behind it is read.
-                *words =
-                    $widen(unsafe { if left >= $bytes { $load(row) } else { $load_some(row, left / 2) } });
+                let loaded = if left >= $bytes {
+                    // SAFETY: a register before the end of the row.
+                    unsafe { $load(row) }
+                } else {
+                    // SAFETY: the rest of the row: no byte behind it is read.
+                    unsafe { $load_some(row, left / 2) }
+                };
+                *words = $widen(loaded);
                 if packing.group + place < last {
                     row = row.wrapping_offset(packing.stride);
                 }

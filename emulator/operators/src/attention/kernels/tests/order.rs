@@ -73,13 +73,13 @@ fn cache_blocks_of_any_size_give_the_bits_of_contiguous_keys() {
             .flat_map(|isa| changes.map(|change| (isa, change)))
             .flat_map(|of| cases.map(|case| (of, case)))
         {
-            let expected = stored.attend((&Serial, isa), (first, count, keys), change);
+            let expected = stored.attend(&Serial, isa, first, count, keys, change);
             for ((size, _), cache) in sizes.iter().zip(&caches) {
                 let cached = |batch: &mut AttentionBatch| {
                     cache.lock().unwrap().replace(dtype, batch);
                     change(batch);
                 };
-                let found = stored.attend((&Threads(3), isa), (first, count, keys), &cached);
+                let found = stored.attend(&Threads(3), isa, first, count, keys, &cached);
                 let what = format!("{isa} {dtype} {what} {first} + {count} of {keys}, blocks of {size}");
                 assert_same(&found, &expected, 0, &what);
             }
@@ -107,7 +107,7 @@ fn whole_pieces_of_hidden_keys_before_a_row_change_no_bits() {
             for ((what, change), (first, count)) in
                 changes.into_iter().flat_map(|of| [(0, 1), (7, 3), (0, ROWS)].map(|rows| (of, rows)))
             {
-                let expected = stored.attend((&Threads(2), isa), (first, count, KEYS), change);
+                let expected = stored.attend(&Threads(2), isa, first, count, KEYS, change);
                 for hidden in [1, 3, 4, 7].map(|pieces| pieces * PIECE) {
                     let shorter = |batch: &mut AttentionBatch| {
                         change(batch);
@@ -120,7 +120,7 @@ fn whole_pieces_of_hidden_keys_before_a_row_change_no_bits() {
                             batch.after -= hidden as i64;
                         }
                     };
-                    let found = stored.attend((&Serial, isa), (first, count, KEYS), &shorter);
+                    let found = stored.attend(&Serial, isa, first, count, KEYS, &shorter);
                     let what = format!("{isa} {dtype} {what}, {count} rows without {hidden} keys");
                     assert_same(&found, &expected, 0, &what);
                 }
