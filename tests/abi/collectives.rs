@@ -130,7 +130,7 @@ fn reductions(world: &World<'_>, n: usize) {
             let both = world.upload(rank, (0..SIZE).map(|i| value(rank, i)));
             (call!(table, HcclAllReduce(both, both, count, DTYPE, max, comm, card.stream)), both)
         },
-        |_| Some((0..SIZE).map(|i| value(n - 1, i)).collect()),
+        |_| Some((0..SIZE).map(|i| (0..n).map(|rank| value(rank, i)).max().unwrap_or_default()).collect()),
     );
     let root = n - 1;
     world.check(
