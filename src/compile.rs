@@ -1,8 +1,8 @@
 //! Compiles programs to plans for all ranks, and builds the programs of a deployment.
 //!
-//! Input: a [`Program`] over global tensors, a mesh and pins. Output: a [`CompiledProgram`]. For a
-//! [`ModelConfig`] and a [`Deployment`], the output is the plans of its two [`Programs`], which
-//! `generate` runs and the planner predicts.
+//! Input: a [`Program`] over global tensors, a mesh and pins. Output: a [`CompiledProgram`]. A
+//! [`ModelConfig`] and a [`Deployment`] give two plans per rank ([`Programs`]), which `generate`
+//! runs and the planner predicts.
 //!
 //! Invariant: the decode program uses the weight and cache layout of the prefill program, so both
 //! run on the same memory.
@@ -119,8 +119,8 @@ pub struct Deployment {
     /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
     /// any number of cards and any batch. Programs that cannot do so are rejected.
     pub order: SumOrder,
-    /// Features of the target cards. Pipelines launch no kernels. A session uses the kernels of its
-    /// engine, and fuses products with exchanges only if its cards can
+    /// Features of the target cards. Pipelines launch no kernels. A session uses the engine's
+    /// kernels. It fuses products with exchanges only if the cards can
     /// ([`exec::target_of`](crate::exec::target_of)).
     pub target: Target,
 }
@@ -224,7 +224,7 @@ impl Deployment {
         self.schedule(&shorter, longest)
     }
 
-    /// Returns the blocks of the caches: those of each sequence's context, and a null block.
+    /// Returns the cache blocks: blocks for each sequence's context, and null blocks.
     const fn blocks(&self) -> CacheBlocks {
         CacheBlocks::of_sequences(self.batch, self.context, self.grid.depth)
     }

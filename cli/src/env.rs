@@ -104,7 +104,6 @@ fn before(folder: &Path, old: &OsString) -> OsString {
     path
 }
 
-/// Returns the problems of `folder` and of `old`, the previous library path.
 fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
     const MARKS: [&str; 2] = ["libascendcl.so", "libascend_tp_emulator_dropin.so"];
     let mut problems = Vec::new();

@@ -297,7 +297,6 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
 const ALL_SKIPPED: &str = "every step was skipped, because no loss scale gave finite gradients: the weights are unchanged and no \
                            checkpoint is written; lower loss_scale.initial or loss_scale.hysteresis in the recipe, or use --dtype bf16";
 
-/// A checked job.
 struct TrainJob<'a> {
     options: &'a TrainOptions,
     folder: PathBuf,

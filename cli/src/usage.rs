@@ -248,7 +248,6 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
     Some(Diagnostic::new(option, format!("`{command}` has no such option")).help(help))
 }
 
-/// Replaces `N` in an answer by the value.
 fn with_value(answer: &str, value: &str) -> String {
     let words = answer.split_inclusive([' ', '=', ',', ';']);
     let words = words.map(|word| match word.strip_prefix('N') {

@@ -38,7 +38,6 @@ fn rows(arguments: &str) -> Vec<Value> {
     report["tables"][0]["rows"].as_array().unwrap().clone()
 }
 
-/// Checks that the columns are positive.
 fn positive(rows: &[Value], keys: &[&str]) {
     assert!(!rows.is_empty());
     for row in rows {

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 
 use crate::{command, json, refused, root, stderr};
 
-/// Adds files to the shipped model.
 fn model_with(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for entry in std::fs::read_dir(root().join("models/kjv-qwen2")).unwrap() {

@@ -4,7 +4,6 @@ use boa_ast::scope::Scope;
 use boa_interner::Interner;
 use boa_parser::{Parser, Source};
 
-/// Asserts that every script of a page parses as JavaScript.
 pub(crate) fn assert_scripts_parse(page: &str) {
     let scripts = scripts(page);
     assert!(!scripts.is_empty(), "the page has no script");

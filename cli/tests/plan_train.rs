@@ -126,7 +126,7 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
     }
 }
 
-/// Returns predicted / measured − 1.
+/// Returns the relative error: predicted / measured − 1.
 fn error(row: &PointRow) -> Option<f64> {
     match row.outcome {
         PointOutcome::Predicted(value) => Some(value / row.measured - 1.0),

@@ -36,7 +36,6 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Returns the command of one rank.
 fn rank(rank: usize, size: usize, port: u16, arguments: &str) -> Command {
     let mut command = command(binary());
     command

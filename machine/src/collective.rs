@@ -1,8 +1,8 @@
 //! Cost of an exchange of bytes in a group of cards.
 //!
 //! - Invariants: more bytes or a slower link are never faster. An `AllReduce` is never faster than
-//!   the `ReduceScatter` of the same bytes. A larger group can be faster, because in a full mesh
-//!   each of its cards has more links.
+//!   the `ReduceScatter` of the same bytes. A larger group can be faster, because each card of a
+//!   larger full mesh has more links.
 //!
 //! In a group of g cards, each card owns S/g of S bytes. Cores copy small parts; above a size given
 //! by the level of the links, copy engines transfer the parts, with a longer setup.
@@ -297,7 +297,7 @@ pub struct LinkLoad {
     pub busy: f64,
 }
 
-/// Returns the slowdown factor of each exchange while all run: the load of its busiest link, or 1
+/// Returns the slowdown factor of each exchange while all run: the load of the busiest link, or 1
 /// without shared links.
 #[must_use]
 pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {

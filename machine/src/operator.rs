@@ -115,7 +115,7 @@ impl OperatorCost {
     }
 
     /// Returns the cost of a kernel that starts all vector cores and counts its own work: `cycles`
-    /// of its slowest core, and `bytes` of global memory over all cores.
+    /// of the slowest core, and `bytes` of global memory over all cores.
     #[must_use]
     pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
         let (soc, c) = (profile.soc, &profile.coefficients);

@@ -1,8 +1,8 @@
 //! Topologies: the connections between cards.
 //!
 //! A [`Topology`] is a list of levels, innermost first. Cards in one unit of a level reach each
-//! other over its links. In a parsed topology, the cards of every level are a multiple of those of
-//! the level below, and every rate is positive.
+//! other over its links. In a parsed topology, the number of cards of every level is a multiple of
+//! the number one level below. Every rate is positive.
 
 use serde::{Deserialize, Serialize};
 

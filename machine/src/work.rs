@@ -63,7 +63,7 @@ pub struct Work {
     pub kind: WorkKind,
     /// Right side's element size, which may be smaller than the left's.
     pub weight_bytes: f64,
-    /// Tasks distributed to the cores: in attention, a key head of a sequence with a block of its
+    /// Tasks distributed to the cores: in attention, a key head of a sequence with a block of
     /// queries; in a vector kernel, a row if rows are processed as a whole, otherwise a piece.
     pub tasks: f64,
     /// Activations among the bytes, which neighbouring operators may share through the cache.
@@ -101,7 +101,7 @@ enum Class {
     WriteRows,
 }
 
-/// Sorts make log₂ n passes, of which about 8 leave the core.
+/// Sorts make log₂ n passes. About 8 passes leave the core.
 const CLASSES: &[(&str, Class)] = &[
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),

@@ -105,8 +105,8 @@ impl Diagnostics {
         &self.0
     }
 
-    /// Returns the lines for the user, one per problem, in order. Of each message, only the first
-    /// ten and the number of the others are shown.
+    /// Returns the lines for the user, one per problem, in order. If more than eleven problems
+    /// share a message, only the first ten are shown, with a count of the rest.
     #[must_use]
     #[doc(hidden)]
     pub fn lines(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ pub trait Id: Copy + Eq + fmt::Debug {
     fn index(self) -> usize;
 }
 
-/// Defines an id whose text form is a prefix and its index, such as `%17`.
+/// Defines an id that is printed as a prefix and an index, such as `%17`.
 macro_rules! define_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*

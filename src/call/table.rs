@@ -32,9 +32,9 @@ const BSND_NUMBER: i64 = 1;
 const MASK_ALONE: i64 = 1;
 /// Learning rate of [`Call::AdamW`].
 const RATE: f64 = 1.0;
-/// `scale` of [`Call::SquareSums`].
+/// Value of `scale` of [`Call::SquareSums`].
 const UNSCALED: f64 = 1.0;
-/// `rewrites` of [`Call::SquareSums`].
+/// Value of `rewrites` of [`Call::SquareSums`].
 const NOT_REWRITTEN: i64 = 0;
 /// `group` of fused exchanges until the communicator is known.
 const UNNAMED: &CStr = c"";
@@ -46,7 +46,7 @@ const ANY_TURNS: i64 = 0;
 const ON_ITS_STREAM: i64 = 1;
 /// `gatherIndex`: the left matrix is gathered.
 const GATHER_LEFT: i64 = 0;
-/// `keepProb`: no dropout.
+/// Value of `keepProb` without dropout.
 const KEEP_ALL: f64 = 1.0;
 
 /// `each` of [`Call::TurnedRows`]: each token has a place of its own.
@@ -146,11 +146,11 @@ super::calls! {
     IndexSelect "aclnnIndexSelect" { read x, read index, write out, with dim: usize } (x, dim, index, out)
     /// Adds `rows` to the rows `index` of dim `dim` of `into`.
     IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (into.read(), dim, index, rows, into.one(), into.written())
-    /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
+    /// Adds elements at indices: `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
     ScatterAdd "aclnnScatterAdd" { read index, read from, update into, with dim: usize } (
         into.read(), dim, index, from, into.written()
     )
-    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
+    /// Reads elements at indices: `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
     Gather "aclnnGather" { read x, read index, write out, with dim: usize } (x, dim, index, out)
     /// Softmax over one dim.
     Softmax "aclnnSoftmax" { read x, write out, with dim: usize } (x, dim, out)

@@ -135,7 +135,7 @@ mod tests {
     fn two_all_reduces_a_layer_and_one_for_the_embedding() {
         for preset in ModelConfig::PRESETS {
             let config = ModelConfig::preset(preset).unwrap();
-            // A norm over all heads adds the squares of queries, and those of keys.
+            // A norm over all heads adds the squares of queries, and the squares of keys.
             let has_sums = |attention: &GroupedAttention| attention.qk_norm == Some(QkNorm::AllHeads);
             let norms = 2 * config.attentions().filter(|attention| has_sums(attention)).count();
             let all_reduces = 2 * config.layers + 1 + norms;

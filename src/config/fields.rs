@@ -91,7 +91,6 @@ impl<'a> Fields<'a> {
         format!("{}: {}{name}", self.file, self.prefix)
     }
 
-    /// Adds a problem to the report.
     pub(super) fn report(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
@@ -177,7 +176,6 @@ impl<'a> Fields<'a> {
         text
     }
 
-    /// Reports a value of a wrong type.
     pub(super) fn wrong_type(&mut self, name: &str, expected: &str, found: &Value) {
         self.report(
             Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)),

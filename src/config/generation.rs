@@ -39,7 +39,7 @@ pub struct SamplingDefaults {
     pub top_k: Option<usize>,
     /// Sum of the probabilities of the kept tokens.
     pub top_p: Option<f32>,
-    /// Minimum probability of a token, relative to that of the most likely token.
+    /// Minimum probability of a token, relative to the most likely token.
     pub min_p: Option<f32>,
     /// Penalty of tokens that are in the text already.
     pub repetition_penalty: Option<f32>,

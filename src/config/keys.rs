@@ -6,7 +6,7 @@
 //! Invariants: a row of [`KEYS`] judges a key, or else its name does. A key that may change numbers
 //! is never ignored.
 //!
-//! The names are those of published models of other architectures and of their programs (Granite,
+//! The names come from published models of other architectures and from their programs (Granite,
 //! Cohere, Phi, `StarCoder`, `MiniCPM`, `DeepSeek`, Falcon, MPT, Megatron). Publishers write them
 //! under the name of an architecture that they extend with their own code.
 
@@ -25,7 +25,7 @@ enum Neutral {
     Null,
     /// One of these values, as JSON.
     OneOf(&'static [&'static str]),
-    /// A list in which every element is this value, as JSON.
+    /// A list that has this value, as JSON, in every element.
     Every(&'static str),
     /// A number of the configuration, and its name in messages.
     Number(&'static str, fn(&ModelConfig) -> f64),

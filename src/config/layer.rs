@@ -21,7 +21,7 @@ pub struct Layer {
 /// The attention part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AttentionPart {
-    /// Softmax attention in which several query heads share a key head.
+    /// Softmax attention. Several query heads share a key head.
     Grouped(GroupedAttention),
     /// Softmax attention over keys and values that are projections of one latent vector per token.
     Latent {
@@ -43,7 +43,7 @@ pub enum AttentionPart {
     },
 }
 
-/// Softmax attention in which several query heads share a key head.
+/// Softmax attention. Several query heads share a key head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupedAttention {
     /// Whether the query, key and value projections have a bias.
@@ -121,7 +121,7 @@ pub enum Router {
 /// Function of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// `x · sigmoid(x)`.
+    /// The activation function `x · sigmoid(x)`.
     Silu,
     /// `x · Φ(x)`, with `Φ` approximated by tanh.
     GeluTanh,
@@ -141,11 +141,11 @@ impl Activation {
 /// Positions of the norms of a layer's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormPlaces {
-    /// Of the input of each part.
+    /// Norms of the input of each part.
     Before,
-    /// Of the output of each part, before the addition.
+    /// Norms of the output of each part, before the addition.
     After,
-    /// Of the input and of the output.
+    /// Norms of the input and of the output.
     Both,
 }
 

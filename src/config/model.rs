@@ -2,7 +2,7 @@
 //!
 //! Input: the text. Output: [`ModelConfig`].
 //!
-//! Invariants: those of `config/mod.rs`. Key names of families do not leave the reader.
+//! Invariants: see `config/mod.rs`. Key names of families do not leave the reader.
 //!
 //! Not here: weights. Opening a checkpoint checks whether its tensors exist and have these sizes.
 
@@ -60,7 +60,7 @@ pub struct ModelConfig {
     pub dtype: DType,
 }
 
-/// Scaling of each query by the logarithm of its position (`use_logn_attn`).
+/// Scaling of each query by the logarithm of the position (`use_logn_attn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogN {
     /// Length in positions up to which queries are not scaled. Above 1.

@@ -73,7 +73,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     })
 }
 
-/// The facts in which layers of one model differ.
+/// Facts that can differ between layers of one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LayerKind {
     is_sliding: bool,
@@ -98,7 +98,7 @@ impl LayerKind {
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-/// Returns the kinds of layers: one for all of them, or one per layer.
+/// Returns one kind for all layers, or one kind per layer.
 fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, windows: Windows) -> Option<Vec<LayerKind>> {
     let (kinds, names): (Vec<LayerKind>, &[&str]) = match windows {
         Windows::None | Windows::ByFlag => (vec![LayerKind::FULL], &[FULL]),
@@ -164,7 +164,7 @@ fn shortest_period(mut layers: Vec<Layer>) -> Vec<Layer> {
     layers
 }
 
-/// Reads what all layers share.
+/// Reads the facts that all layers share.
 fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
     let mut bias = |bias: Bias| match bias {
         Bias::Never => false,
@@ -302,7 +302,7 @@ fn head_dim(
     head_dim.and_then(|dim| even_head(fields, key, dim))
 }
 
-/// Refuses a head of which an odd number of dims is rotated, or none.
+/// Refuses a head with zero or an odd number of rotated dims.
 fn rotates_pairs(fields: &mut Fields<'_>, rope: &Rope, head_dim: usize) -> Option<()> {
     let dims = rope.rotated_dims(head_dim);
     if dims > 0 && dims.is_multiple_of(2) {

@@ -10,8 +10,8 @@
 //! Not here: the rotation, and reading of files.
 //!
 //! Sources: `RoFormer` (arXiv 2104.09864) eq. 15 for the angles, `YaRN` (arXiv 2309.00071) for
-//! `Yarn` and `Dynamic`, and the initialisation functions of Hugging Face transformers, whose
-//! conventions the published files follow.
+//! `Yarn` and `Dynamic`, and the initialisation functions of Hugging Face transformers. Published
+//! files follow the conventions of these functions.
 
 use std::f64::consts::TAU;
 

@@ -328,7 +328,7 @@ fn factor(object: &mut Fields<'_>) -> Option<f64> {
     Some(factor)
 }
 
-/// Refuses a base whose powers do not grow.
+/// Refuses a base of at most 1, because its powers do not grow.
 pub(super) fn above_one(fields: &mut Fields<'_>, theta: f64) -> Option<f64> {
     if theta > 1.0 {
         return Some(theta);

@@ -1,4 +1,4 @@
-//! Device memory.
+//! Device memory as owned buffers and slices.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use super::error::Result;
 use super::handle::Handle;
 use crate::base::{Bytes, Diagnostic};
 
-/// Memory of one card. Clones share it, and the last one frees it after all work of its device is
-/// done.
+/// Memory of one card. Clones share the memory, and the last clone frees it after all work of the
+/// device.
 ///
 /// The contents are initially undefined, and any stream can write them. The caller must order the
 /// accesses; an error there gives wrong numbers, but never access to freed or foreign memory.
@@ -268,7 +268,7 @@ impl BufferSlice {
 }
 
 impl fmt::Display for BufferSlice {
-    /// Formats as `device 0: bytes 64..128 of 1024`.
+    /// Formats the slice as `device 0: bytes 64..128 of 1024`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -58,7 +58,7 @@ pub struct Memory {
 }
 
 thread_local! {
-    /// Device whose context is current on this thread, or 0 if unknown.
+    /// Device with the current context of this thread, or 0 if unknown.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 

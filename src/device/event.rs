@@ -117,7 +117,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: this is the only owner of the event; streams that wait for it keep what they
+        // SAFETY: this is the only owner of the event; waiting streams keep the state that they
         // need.
         let code = unsafe { (table.aclrtDestroyEvent)(self.handle.0) };
         self.device.park("aclrtDestroyEvent", code);

@@ -107,13 +107,13 @@ impl Drop for Capture<'_> {
 }
 
 impl Graph {
-    /// Replaces the operators of a group by those that `enqueue` puts on `stream`: the same ones in
-    /// the same order, with other arguments. Replays enqueued after the stream has reached this
-    /// point use them.
+    /// Replaces the operators of a group by the operators that `enqueue` puts on `stream`. They
+    /// must be the same in the same order, and their arguments can differ. Replays enqueued after
+    /// the stream has reached this point use them.
     ///
     /// # Errors
-    /// The errors of `enqueue`; another card's or a capturing stream, no such group, or other
-    /// operators.
+    /// The errors of `enqueue`. The stream is on another card or is capturing, the group does not
+    /// exist, or the operators differ.
     #[doc(hidden)]
     pub fn exchange(
         &self,

@@ -15,8 +15,8 @@ use crate::base::Number;
 pub(super) struct Handle(pub(super) *mut c_void);
 
 // SAFETY: the pointer is only passed back to the library that made it. AscendCL and HCCL allow the
-// use of a handle on any thread whose current context is that of the handle's device, which
-// `Device::enter` ensures.
+// use of a handle on any thread if the context of the handle's device is current. `Device::enter`
+// ensures this.
 unsafe impl Send for Handle {}
 // SAFETY: as for `Send`; the runtime locks its objects itself.
 unsafe impl Sync for Handle {}
@@ -108,7 +108,7 @@ impl IntArray {
     pub(super) fn new(device: &Arc<Device>, values: &[i64]) -> Result<Self> {
         let table = device.enter()?;
         let _planning = device.planning();
-        // SAFETY: pointer and length are those of one slice; the call copies it.
+        // SAFETY: pointer and length describe one slice; the call copies it.
         let pointer = unsafe { (table.aclCreateIntArray)(values.as_ptr(), values.len() as u64) };
         let object = AclnnObject::made(device, "aclCreateIntArray", pointer)?;
         Ok(Self(Arc::new(OwnedIntArray { device: Arc::clone(device), object })))

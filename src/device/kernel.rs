@@ -78,7 +78,7 @@ impl Drop for KernelBinary {
     }
 }
 
-/// A kernel launch that can be enqueued repeatedly. Keeps the memory of its arguments alive.
+/// A kernel launch that can be enqueued repeatedly. Keeps the arguments' memory alive.
 #[derive(Debug)]
 pub struct PreparedKernel {
     kernel: Kernel,

@@ -40,7 +40,7 @@ pub enum KernelSource {
 /// Kernels of a card.
 #[derive(Debug)]
 pub struct LoadedKernels {
-    /// A library appears once for each of its kernels.
+    /// A library appears once per kernel.
     binaries: BTreeMap<&'static str, Arc<KernelBinary>>,
 }
 

@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! * A value keeps everything alive that it was made from (`Arc`), so nothing is used after it is
-//!   freed. Dropping device memory first waits for the work of its card.
+//!   freed. Dropping device memory first waits for the card's work.
 //! * `enqueue_…` returns immediately. The `Transfer` owns the host memory of a copy until the
 //!   copy has ended.
 //! * Each call makes its card's context current on the calling thread, so threads need no

@@ -18,8 +18,8 @@ pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor,
 
 /// A checked operator with its operands, which can be enqueued any number of times.
 ///
-/// It keeps the memory of its operands alive. Shapes, strides and addresses are fixed; the contents
-/// may change between runs.
+/// It keeps the operands' memory alive. Shapes, strides and addresses are fixed; the contents may
+/// change between runs.
 pub struct Prepared {
     device: Arc<Device>,
     operator: &'static AclnnOperator,

@@ -29,7 +29,7 @@ use crate::base::Diagnostic;
 pub struct RootInfo(Box<HcclRootInfo>);
 
 impl RootInfo {
-    /// Length of [`Self::to_bytes`].
+    /// Number of bytes that [`Self::to_bytes`] returns.
     #[doc(hidden)]
     pub const LEN_BYTES: usize = HCCL_ROOT_INFO_BYTES as usize;
 

@@ -147,7 +147,7 @@ impl Stream {
     #[doc(hidden)]
     pub fn mark(&self, text: &str) -> Result<()> {
         let table = self.device().enter()?;
-        // SAFETY: the pointer and the length are those of one text, and the stream is alive.
+        // SAFETY: the pointer and the length describe one text, and the stream is alive.
         let code = unsafe { (table.aclprofMarkEx)(text.as_ptr().cast(), text.len(), self.raw()) };
         self.device().check("aclprofMarkEx", code)
     }

@@ -144,7 +144,7 @@ impl Drop for TensorInner {
 }
 
 impl fmt::Debug for Tensor {
-    /// Formats as `f32[2,3] on device 0: bytes 0..24 of 64`.
+    /// Formats the tensor as `f32[2,3] on device 0: bytes 0..24 of 64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{} on {}", self.0.dtype, self.0.shape, self.0.slice)
     }
@@ -171,7 +171,7 @@ impl TensorList {
         }
         let table = device.enter()?;
         let _planning = device.planning();
-        // SAFETY: pointer and length are those of one vector of live tensors, which the list takes
+        // SAFETY: pointer and length describe one vector of live tensors, which the list takes
         // over.
         let list =
             unsafe { (table.aclCreateTensorList)(members.pointers.as_ptr(), members.pointers.len() as u64) };
@@ -223,9 +223,9 @@ fn create(
     let (sizes, strides) = (signed(shape), signed(strides));
     let storage = [(slice.len_bytes() / dtype.size_bytes()) as i64];
     let _planning = device.planning();
-    // SAFETY: each pointer and its length are those of one live vector, which the call copies. The
-    // address is that of device memory that the tensor keeps alive, and `check_view` ensures that
-    // all elements lie within it.
+    // SAFETY: each pointer and its length describe one live vector, which the call copies. The
+    // address points into device memory that the tensor keeps alive. `check_view` ensures that all
+    // elements are inside.
     let pointer = unsafe {
         (table.aclCreateTensor)(
             sizes.as_ptr(),

@@ -413,7 +413,7 @@ impl Card {
         Ok(())
     }
 
-    /// Prepares launches again whose lengths changed, also in the recorded graph.
+    /// Prepares launches with changed lengths again, also in the recorded graph.
     fn read_lengths(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let CardProgram { plan, lengths, inputs, .. } = &self.programs[program];
@@ -681,7 +681,7 @@ impl Card {
 }
 
 /// Checks the memory for the communicator buffers: a rank that failed only while joining would
-/// block the others.
+/// block the other ranks.
 fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
     let free = device.memory()?.free;

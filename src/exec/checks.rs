@@ -106,7 +106,7 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
-/// Attention takes its lengths from the host, which knows only what is an input.
+/// Attention takes its lengths from the host, which knows only inputs.
 pub(super) fn length_problems<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
     let plans = programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow);
     let unknown = plans.filter_map(|plan| {

@@ -67,7 +67,7 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// Index of a program: those of [`Engine::start`] first, then the added ones.
+/// Index of a program: first the programs of [`Engine::start`], then the added programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub usize);
 

@@ -1,5 +1,5 @@
 //! Synchronises the local ranks before they join communicators: a rank that cannot allocate its
-//! memory never joins, so the others must not wait for it.
+//! memory never joins, so the other ranks must not wait for this rank.
 //!
 //! Invariant: a rank that ends early closes the gate, because its channel is dropped.
 

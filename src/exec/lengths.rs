@@ -1,9 +1,8 @@
-//! Host lists of a run: the lengths of sequences, which attention over blocks takes when it is
-//! prepared.
+//! Host lists of a run: lengths of sequences, with which attention over blocks is prepared.
 //!
 //! Input: the bytes of the inputs. Output: the lengths that launches must be prepared with.
 //!
-//! Invariant: a launch runs with the lengths of its own run.
+//! Invariant: each run launches with its own lengths.
 
 use crate::call::View;
 use crate::schedule::plan::{Action, Plan};
@@ -11,7 +10,7 @@ use crate::schedule::plan::{Action, Plan};
 /// Launches that take the same lengths.
 #[derive(Debug)]
 pub(super) struct Lengths {
-    /// Bytes of the lengths among the inputs, i64.
+    /// Byte range of the lengths in the inputs, as i64.
     bytes: std::ops::Range<usize>,
     pub(super) steps: Vec<usize>,
     /// Lengths of the prepared launches; `None` before the first run.
@@ -36,7 +35,7 @@ impl Lengths {
         lists.into_iter().map(|(_, list)| list).collect()
     }
 
-    /// Returns the lengths of these inputs, unless the launches are prepared with them.
+    /// Returns the lengths in `inputs` if the launches must be prepared again.
     pub(super) fn wanted(&self, inputs: &[u8]) -> Option<Vec<i64>> {
         let (numbers, _) = inputs[self.bytes.clone()].as_chunks();
         let lengths: Vec<i64> = numbers.iter().map(|bytes| i64::from_ne_bytes(*bytes)).collect();

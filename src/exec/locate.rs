@@ -12,7 +12,7 @@ const MARK_BYTES: usize = 127;
 pub(super) struct RankProgress<'a> {
     pub(super) plan: &'a Plan,
     pub(super) issued: usize,
-    /// `None` for a graph on several streams, whose events cannot be queried.
+    /// `None` for a graph on several streams, because its events cannot be queried.
     pub(super) stream: Option<StreamKind>,
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,

@@ -47,7 +47,7 @@ struct TimedSteps {
 }
 
 impl StepTimer {
-    /// Requires idle streams.
+    /// Starts the timing of a run. Streams must be idle.
     pub(super) fn begin(
         &mut self,
         wanted: Timed,

@@ -7,7 +7,7 @@
 //!   sampler chooses the same token at its position, so drafts change no output.
 //! - Not here: the run that computes the logits of all drafts.
 //!
-//! A new token and a proposal take constant time per n-gram size (amortised). The ids of a sequence
+//! A new token and each draft take constant amortised time per n-gram size. The ids of a sequence
 //! take 4 to 8 bytes per token. Each n-gram size takes 5.4 to 10.7 bytes per token if no n-gram
 //! occurs twice, and less otherwise. With sizes 1 to 4 a token takes at most 51 bytes.
 
@@ -83,14 +83,14 @@ impl PromptLookup {
     }
 
     /// Replaces `drafts` by the tokens that followed the last earlier occurrence of the sequence's
-    /// end. An occurrence may overlap the end; then the drafts repeat with its period.
+    /// end. If the occurrence overlaps the end, the drafts repeat periodically.
     ///
-    /// There are none if no n-gram at the end occurs earlier.
+    /// Without an earlier occurrence, `drafts` is empty.
     pub fn propose(&self, drafts: &mut Vec<u32>) {
         drafts.clear();
         let Some(start) = self.indexes.iter().rev().find_map(|index| index.last(&self.ids)) else { return };
         for at in start..start + self.drafts {
-            // Behind the end of the sequence are the drafts themselves.
+            // After the end of the sequence, the drafts continue.
             let next = self.ids.get(at).copied().unwrap_or_else(|| drafts[at - self.ids.len()]);
             drafts.push(next);
         }
@@ -108,13 +108,13 @@ pub fn accept(drafts: &[u32], chosen: &[u32]) -> usize {
 
 /// The last place of each n-gram of one size: a hash table with open addressing.
 ///
-/// A slot has the position behind an n-gram, from which the n-gram is read.
+/// A slot has the end position of an n-gram. The ids before it are the n-gram.
 #[derive(Debug)]
 struct NgramIndex {
     size: usize,
-    /// Key of the hash function, so that no text can be made to collide.
+    /// Random key of the hash function, so that no text can force collisions.
     key: u64,
-    /// A power of two. 0 is an empty slot.
+    /// End positions; 0 is an empty slot. The length is a power of two.
     slots: Vec<u32>,
     used: usize,
 }
@@ -145,7 +145,7 @@ impl NgramIndex {
         }
     }
 
-    /// Returns the position behind the last stored occurrence of the n-gram at the end of `ids`.
+    /// Returns the end of the last stored occurrence of the n-gram at the end of `ids`.
     fn last(&self, ids: &[u32]) -> Option<usize> {
         let ngram = self.ngram(ids, ids.len())?;
         let end = self.slots[self.slot(ids, ngram)];

@@ -6,7 +6,6 @@ use crate::exec::NamedTensors;
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, cache_inputs, input, rotary_tables};
 
-/// The new tokens of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceInput<'a> {
     /// New tokens: at least one, at most the run's sequence length.

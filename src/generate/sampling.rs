@@ -52,7 +52,7 @@ pub enum SamplingError {
          the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
     )]
     NoLargest,
-    /// All logits are −∞.
+    /// No token is possible: all logits are −∞.
     #[error("all {tokens} logits are -inf: expected at least one possible token")]
     NoPossibleToken {
         /// Number of tokens in the vocabulary.
@@ -154,7 +154,7 @@ impl Sampler {
         let total = || Ok(Some(Bounds::exactly(weights.sum(row))));
         let uniform = philox::uniform(self.options.seed, self.sample, position as u64);
         let chosen = ranking.draw(&self.options, row.len(), weights, total, uniform)?;
-        // A row knows all of its tokens.
+        // A row has all tokens, so the choice always succeeds.
         Ok(chosen.unwrap_or(first.token()))
     }
 

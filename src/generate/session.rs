@@ -252,7 +252,6 @@ impl Session {
         &self.deployment
     }
 
-    /// Returns the lengths of the prefill programs, ascending.
     #[cfg(test)]
     fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
         self.prompt_programs.keys().copied()

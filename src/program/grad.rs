@@ -455,8 +455,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 
-/// Gives the cotangents of queries, keys and values. Those of keys and values are per query head,
-/// and are summed in tree order.
+/// Gives the cotangents of queries, keys and values. The keys' and values' cotangents are per query
+/// head, and are summed in tree order.
 fn give_heads_in_trees(adjoint: &mut Adjoint<'_, '_>, [of_q, of_keys, of_values]: [Operand; 3]) {
     adjoint.give(0, of_q);
     for (index, by_head) in [(1, of_keys), (2, of_values)] {

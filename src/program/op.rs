@@ -196,8 +196,9 @@ fn tree_sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Tree)
 }
 
-/// Returns the rule of an op on a cache in blocks. The rule `text` calls sequences `b`, and blocks
-/// `~b`: sequences of one pool have the numbers of its blocks, so only whole pools can be sharded.
+/// Returns the rule of an op on a cache in blocks. In `text`, `b` is the sequences and `~b` the
+/// blocks. The tables of a pool's sequences count blocks within the pool, so only whole pools can
+/// be sharded.
 fn over_pools(text: &str, pools: usize, shapes: &[&Shape]) -> Result<Rule, String> {
     let blocks = shapes.iter().find(|shape| shape.rank() == 4).map_or(0, |shape| shape[0]);
     if pools == 0 || !blocks.is_multiple_of(pools) {

@@ -4,9 +4,9 @@
 //! letter can be sharded, an uppercase letter must stay whole, and `1` is a broadcast dim of size
 //! 1. Letters that a result lacks are reduced; sharding them makes the result a partial sum.
 //!
-//! After `~`, the first dim of a tensor has a size of its own: it is sharded like its letter, but
-//! has another number of elements. The blocks of a cache are sharded like the sequences that own
-//! them: `~bTkd`.
+//! After `~`, the first dim of a tensor has a separate size. It is sharded like its letter, but has
+//! another number of elements. The blocks of a cache are sharded like the sequences that own them:
+//! `~bTkd`.
 
 use std::fmt;
 
@@ -34,9 +34,9 @@ pub struct Rule {
     pub results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
     /// Reduction over sharded letters that a result lacks.
     pub reduce: Reduce,
-    /// Operands whose first dim has a size of its own.
+    /// Operands with a separate size of the first dim.
     pub own_size: SmallVec<[usize; 2]>,
-    /// Number of equal parts of such a dim that stay whole. Shards have the same number of them.
+    /// Number of equal, indivisible parts of such a dim. Each shard has the same number of parts.
     pub pools: usize,
     /// Whether the first dim of the first result has that size.
     pub is_own_result: bool,
@@ -76,7 +76,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Returns a rule in which each letter has one size.
+    /// Returns a rule with one size per letter.
     #[must_use]
     pub fn of(
         operands: SmallVec<[SmallVec<[Factor; 6]>; 4]>,

@@ -34,8 +34,8 @@ pub fn launch(call: &Call) -> Launch {
     launch
 }
 
-/// Like [`launch`], but attention over blocks reads only `keys` rows of each sequence, at most those
-/// of its blocks.
+/// Like [`launch`], but attention over blocks reads only `keys` rows of each sequence, at most the
+/// rows of the sequence's blocks.
 #[must_use]
 pub fn launch_reading(call: &Call, keys: usize) -> Launch {
     let mut launch = launch(call);

@@ -27,7 +27,6 @@ struct RegionAccesses {
     writes: TouchedRanges,
 }
 
-/// Last step by stream.
 type LastOrdered = [Option<usize>; STREAMS];
 
 /// The last step in `past` that touched a byte of `range`. Drops the steps up to `seen`: the

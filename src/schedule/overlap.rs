@@ -342,7 +342,7 @@ impl Ordered<'_> {
     }
 }
 
-/// The buffers include those of the exchange windows.
+/// The buffers include the buffers of the exchange windows.
 fn moved(
     rank: Emitted,
     units: &[usize],

@@ -17,7 +17,7 @@ define_id!(
     "e"
 );
 define_id!(
-    /// Ranks that exchange data, with the same id on all of them.
+    /// Ranks that exchange data. The id is the same on all of these ranks.
     GroupId,
     "g"
 );
@@ -357,7 +357,7 @@ pub enum Launched {
 }
 
 impl fmt::Display for OpNote {
-    /// Formats as `layer 3, all_reduce of layers.3.mlp.out`.
+    /// Formats the place as `layer 3, all_reduce of layers.3.mlp.out`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(layer) = self.layer {
             write!(f, "layer {layer}, ")?;
@@ -482,8 +482,8 @@ impl Plan {
         }
     }
 
-    /// Returns the tensor whose numbers a call takes as a host list, if it is an input: the host then
-    /// knows them before a run.
+    /// Returns the tensor that a call takes as a host list, if the tensor is an input: the host
+    /// then knows the numbers before a run.
     #[must_use]
     #[doc(hidden)]
     pub fn host_list<'a>(&self, call: &'a Call) -> Option<&'a View> {

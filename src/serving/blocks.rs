@@ -159,8 +159,8 @@ impl BlockPool {
 
     /// Makes a full block available to prefix hits.
     ///
-    /// Returns false if the index has another block with the same hash. The block then stays
-    /// without content.
+    /// Returns false, and changes nothing, if the index has the hash or the block has content
+    /// already.
     ///
     /// # Panics
     /// The block has no references.

@@ -17,15 +17,16 @@
 //! | `step` | the plan of one step, its bytes, and the block tables that receivers keep |
 //!
 //! # Form of a token
-//! A token is computed in the form of its position in the request: prompt or generated. A chunk has
-//! tokens of one form. Decode rows always have the generated form. Generated tokens that a
-//! preemption dropped run again as decode rows, up to `drafts + 1` tokens in a row. If both forms
-//! of a model give the same bits, [`Forms::Same`] recomputes long generated ranges in chunks too.
+//! The position of a token in its request decides its form: prompt or generated. A chunk has tokens
+//! of one form. Decode rows have the generated form. Generated tokens that a preemption dropped run
+//! again as decode rows of up to `drafts + 1` tokens. If both forms of a model give the same bits,
+//! [`Forms::Same`] recomputes long generated ranges in chunks too.
 //!
 //! # Steps in flight
-//! A step can be planned before the steps ahead of it have ended. The lengths count tokens in
-//! flight. The id of such a token is [`Token::Result`]. A sequence that ended in step `n` has a void
-//! row in step `n + 1`, and its blocks are released when step `n + 1` has completed.
+//! A step can be planned before earlier steps have ended. [`Lengths`] count tokens in flight, and
+//! [`Token::Result`] stands for their ids. A sequence that ends in step `n` may have rows in later
+//! planned steps. These rows are void. Its blocks are released when the last of these steps has
+//! completed.
 
 mod blocks;
 mod scheduler;

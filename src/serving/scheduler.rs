@@ -7,29 +7,28 @@
 //! - Not here: sampling, stop conditions other than the length, and text.
 //!
 //! # Policy
-//! 1. Sequences are served in the order of their rank: first come, first served, where one level
-//!    of priority is worth `ageing` steps of waiting. The rank never changes, so at most the
-//!    requests of the next `ageing × levels` steps can overtake a request.
-//! 2. The head of the queue is admitted if all groups have blocks for its known tokens and one block
-//!    more, next to the blocks that running sequences still need for theirs. A slot and a row must
-//!    be free. No request overtakes the head. While a stronger sequence reads its prompt, nobody is
-//!    admitted.
-//! 3. In the order of rank, each running sequence gets a row, or the one chunk of the step.
-//! 4. A sequence that lacks a block preempts the weakest sequence behind it: the youngest of the
-//!    lowest priority. The victim's blocks become free at once, or when its steps in flight have
-//!    completed. If nobody is weaker, the sequence waits. Weaker sequences get no new blocks in a
-//!    step in which a stronger one lacks them.
+//! 1. Sequences are served in the order of their rank: first come, first served, where one level of
+//!    priority is worth `ageing` steps of waiting. The rank never changes. A request with `n` more
+//!    levels can overtake only if it arrives less than `ageing × n` steps later.
+//! 2. The head of the queue is admitted if a table and a slot are free, and each group has enough
+//!    blocks. They must cover the known tokens of the head and of all running sequences, plus one
+//!    block per sequence. No request overtakes the head. The head waits while a stronger sequence
+//!    needs a chunk, or a preempted one is still in flight.
+//! 3. In the order of rank, each running sequence gets a row or the only chunk of the step.
+//! 4. A sequence that lacks a block preempts the last sequence in the order. The victim's blocks
+//!    become free at once, or when its steps in flight have completed. Until then, or if no
+//!    sequence is weaker, the sequence waits. Weaker sequences get no new blocks in that step.
 //!
 //! # Progress
-//! The first sequence in the order is no victim, is served first, and can preempt all others. Alone
-//! it fits, because [`Scheduler::submit`] refuses requests that do not. So it computes at least one
-//! token in each step that it is not in flight. A stronger arrival can take its place. By rule 1,
-//! only a bounded number of later requests can be stronger.
+//! The first sequence in the order is served first, is never a victim, and can preempt all other
+//! sequences. [`Scheduler::submit`] refuses requests that do not fit alone. So the first sequence
+//! computes a token in each step, unless it or a victim is still in flight. By rule 1, only a
+//! bounded number of later requests can become first.
 //!
 //! # Forks
-//! The samples of a request are sequences with the same prompt. The first sample computes it. The
-//! other samples then take its full blocks as a prefix hit, and compute the tail as a chunk. No
-//! block is copied.
+//! The samples of a request are sequences with the same prompt. The first sample computes the
+//! prompt. The other samples then take the full blocks as a prefix hit, and compute the rest as a
+//! chunk. No block is copied.
 
 mod admit;
 mod complete;
@@ -57,7 +56,7 @@ pub struct Scheduler {
     config: Config,
     states: States,
     waiting: BTreeMap<Rank, Sequence>,
-    /// Sequences that hold a table, by table.
+    /// Running sequences by table. A free table has `None`.
     running: Vec<Option<Sequence>>,
     /// The running sequences, the strongest first.
     order: Vec<Ordered>,
@@ -244,8 +243,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the sequence that holds a table. Until a step has completed, the tables of its plan
-    /// belong to the same sequences.
+    /// Returns the sequence that holds a table. A table in a plan belongs to the same sequence
+    /// until the step has completed.
     #[must_use]
     pub fn sequence(&self, table: TableId) -> Option<SequenceId> {
         self.running.get(table.index())?.as_ref().map(|sequence| sequence.id)
@@ -271,12 +270,12 @@ impl Scheduler {
         self.running[table.index()].as_mut().expect("a table in the order is taken")
     }
 
-    /// Takes a sequence out of the running ones, and releases its blocks, slot and table.
+    /// Removes a running sequence, and releases its blocks, slot and table.
     fn release(&mut self, table: TableId) -> Option<Sequence> {
         let mut sequence = self.running[table.index()].take()?;
         self.order.retain(|ordered| ordered.table != table);
         for (group, blocks) in self.states.groups.iter_mut().zip(&sequence.tables) {
-            // The end of a prefix is evicted before its start.
+            // The block released first is evicted first: the end of a prefix before its start.
             for &block in blocks.blocks().iter().rev() {
                 group.pool.release(block);
             }

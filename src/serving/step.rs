@@ -64,9 +64,9 @@ pub enum Change {
         table: TableId,
         /// The group of paged states.
         group: u32,
-        /// Number of blocks by which the start of the table advances.
+        /// Number of blocks that the start of the table advances.
         dropped: u32,
-        /// Blocks to append.
+        /// Blocks to append at the end of the table.
         appended: SmallVec<[BlockId; 2]>,
     },
 }
@@ -74,13 +74,13 @@ pub enum Change {
 /// A copy between a slot and a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotCopy {
-    /// The slot.
+    /// The slot of a running sequence.
     pub slot: SlotId,
-    /// The snapshot.
+    /// The snapshot of a state at a block border.
     pub snapshot: SnapshotId,
 }
 
-/// Form in which a token is computed.
+/// The form of a token, by its position in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The form of a prompt.
@@ -96,9 +96,9 @@ pub struct Chunk {
     pub table: TableId,
     /// Position of the first token. At 0 the state of the slot starts as zeros.
     pub start: u32,
-    /// The ids.
+    /// Ids of the tokens, without padding.
     pub tokens: Vec<u32>,
-    /// Tokens of the program, with padding on the right.
+    /// Number of tokens of the program, with padding on the right.
     pub padded: u32,
     /// The form of all tokens.
     pub form: Form,
@@ -109,11 +109,11 @@ pub struct Chunk {
 /// One run of the decode program, or of the verify program if `width` is greater than 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecodeRun {
-    /// Rows of the program, with padding rows on null blocks at the end.
+    /// Number of rows of the program. Padding rows at the end use null blocks.
     pub padded: u32,
-    /// Tokens of a row of the program, with padding on the right.
+    /// Number of tokens per row of the program, with padding on the right.
     pub width: u32,
-    /// The rows.
+    /// Rows of sequences, without padding rows.
     pub rows: Vec<Row>,
 }
 
@@ -124,7 +124,7 @@ pub struct Row {
     pub table: TableId,
     /// Position of the first token.
     pub position: u32,
-    /// The first token.
+    /// The first token, known or in flight.
     pub first: Token,
     /// Further known tokens, which a preemption dropped.
     pub known: SmallVec<[u32; 4]>,
@@ -145,27 +145,27 @@ impl Row {
 /// The first token of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// A known id.
+    /// The id is known to the scheduler.
     Id(u32),
     /// The token that a step in flight samples.
     Result(ResultRef),
 }
 
-/// The last token that an earlier step sampled in one of its rows.
+/// A reference to the last token that a row of an earlier step sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultRef {
     /// Number of the step.
     pub step: u64,
-    /// The row.
+    /// The row of that step.
     pub row: ResultRow,
 }
 
-/// A row of a step that samples.
+/// A sampling row of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultRow {
-    /// The chunk.
+    /// The chunk of the step.
     Chunk,
-    /// A row of the decode run.
+    /// A row of the decode run, by its index.
     Decode(u32),
 }
 

@@ -27,7 +27,7 @@ pub enum Error {
     /// Invalid configuration or input.
     #[error("{0}")]
     Refused(#[from] Diagnostics),
-    /// A run failed.
+    /// A run of a program failed.
     #[error(transparent)]
     Run(#[from] exec::Error),
     /// A weight or an optimizer state is NaN or infinite and cannot be saved.

@@ -224,7 +224,6 @@ fn name_of(build: &Builder, param: Operand) -> String {
     build.program().values[param.id()].name.clone()
 }
 
-/// Returns the index of the original of a copy.
 fn original(build: &Builder, copy: Operand, params: &[Operand]) -> Option<usize> {
     let name = name_of(build, copy);
     params.iter().position(|param| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str()))

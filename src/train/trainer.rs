@@ -359,7 +359,6 @@ impl Trainer {
         warmup.map_or(&self.parts, |(_, parts)| parts)
     }
 
-    /// Adds the times of the last run.
     fn time(&mut self, timed: Timed, run: &Range<u64>) {
         if timed == Timed::No {
             return;

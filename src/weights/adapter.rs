@@ -22,7 +22,7 @@ pub(super) struct Delta {
     /// Number of columns of the matrix.
     width: usize,
     rank: usize,
-    /// Inner factor, `[rank, width]`.
+    /// Inner factor of the update, `[rank, width]`.
     a: Vec<f32>,
     /// Outer factor times the scale, `[out, rank]`.
     b: Vec<f32>,
@@ -156,7 +156,6 @@ mod tests {
 
     use super::*;
 
-    /// A tensor of a test file.
     struct Written {
         name: String,
         shape: [usize; 2],

@@ -16,7 +16,7 @@ pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The processes of a world. They exchange small data and are notified when a process fails.
 ///
-/// Dropping the group tells the others that this process has finished.
+/// Dropping the group notifies the other processes that this process has finished.
 ///
 /// ```
 /// use std::sync::Arc;

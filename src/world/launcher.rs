@@ -2,7 +2,7 @@
 //!
 //! Launchers can be nested, and the innermost one starts the ranks. torchrun
 //! (`TORCHELASTIC_RUN_ID`) can run inside anything. The mpirun of Open MPI or Hydra can run inside
-//! a Slurm allocation, whose variables then number mpirun's daemons. All can run inside a Volcano
+//! a Slurm allocation. Slurm's variables then number mpirun's daemons. All can run inside a Volcano
 //! or Kubernetes pod. Launchers of one level must agree.
 //!
 //! Sources: PyTorch "torchrun" (environment variables); Open MPI 5.0 "Environment variables set for

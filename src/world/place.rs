@@ -1,8 +1,8 @@
 //! Finds the rendezvous of the processes, the same on every process of a job.
 //!
 //! With `TORCHELASTIC_USE_AGENT_STORE=True`, torchrun's agents occupy `MASTER_ADDR:MASTER_PORT`
-//! with a store of another protocol. Then the ranks of one host use a Unix socket, and those of
-//! several hosts the next port.
+//! with a store of another protocol. Then the ranks of one host use a Unix socket, and the ranks of
+//! several hosts use the next port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;

@@ -1,6 +1,5 @@
 //! Lists of ranks in messages, short for any number of ranks.
 
-/// Maximum number of ranges.
 const SHOWN: usize = 8;
 
 /// Names ascending ranks: `rank 1`, `ranks 1, 3 to 7`.

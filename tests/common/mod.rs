@@ -37,7 +37,6 @@ pub(crate) fn open(folder: &Path) -> Model {
     Model::open(folder).unwrap_or_else(|problems| panic!("{}: {problems}", folder.display()))
 }
 
-/// Opens the shipped model.
 pub(crate) fn shipped() -> Model {
     open(&path("models/kjv-qwen2"))
 }
@@ -81,7 +80,6 @@ fn named(tensors: &Tensors) -> NamedTensors {
     tensors.iter().map(|(name, tensor)| (name, tensor.clone())).collect()
 }
 
-/// The outputs of a run.
 pub(crate) struct Run {
     /// Whole outputs by name, from rank 0.
     pub(crate) outputs: Tensors,

@@ -156,7 +156,6 @@ fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
     }
 }
 
-/// Negates one operand of an op.
 fn with_negated(placed: &Placed, id: OpId, operand: usize) -> Placed {
     let mut mutant = placed.clone();
     let negated = placed.program.ops[id].operands[operand];

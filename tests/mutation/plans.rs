@@ -28,7 +28,6 @@ pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
     (found.mutants, found.equivalent)
 }
 
-/// Returns the positions of a plan's exchanges.
 pub(crate) fn exchanges(plan: &Plan) -> Vec<usize> {
     let steps = plan.steps.iter().enumerate();
     steps.filter(|(_, step)| matches!(step.action, Action::Exchange(_))).map(|(at, _)| at).collect()

@@ -289,7 +289,6 @@ impl Structure {
     }
 }
 
-/// Returns the rank in a problem's place.
 fn rank_of(problem: &ascend_tp::base::Diagnostic) -> Option<usize> {
     problem.place.strip_prefix("rank ")?.split(' ').next()?.parse().ok()
 }
@@ -348,7 +347,6 @@ fn without_scales(kind: &Kind) -> Vec<Kind> {
     }
 }
 
-/// Returns variants of a call without one factor each.
 fn calls_without_scales(call: &Call) -> Vec<Call> {
     let change = |change: &dyn Fn(&mut Call)| {
         let mut changed = call.clone();

@@ -24,7 +24,6 @@ pub(crate) struct Model {
     pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
-/// Returns a family by its model type.
 pub(crate) fn family(model_type: &str) -> Family {
     Family::named(model_type).unwrap()
 }

@@ -16,7 +16,6 @@ pub(crate) struct Built {
     pub(crate) kind: String,
     pub(crate) is_test: bool,
     pub(crate) path: PathBuf,
-    /// The folder of the package.
     pub(crate) folder: PathBuf,
 }
 

@@ -137,7 +137,6 @@ struct TokenizerOptions {
     json: bool,
 }
 
-/// Runs the command.
 pub(super) fn run(options: &DataOptions) -> Result<Outcome, Failure> {
     match &options.part {
         DataCommand::Prepare(options) => run_prepare(options)?,
@@ -147,7 +146,6 @@ pub(super) fn run(options: &DataOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The report of `data prepare`.
 #[derive(Debug, Serialize)]
 struct PrepareReport {
     out: PathBuf,
@@ -326,7 +324,6 @@ fn recorded_tokenizer(prefix: &Path) -> Option<Tokenizer> {
     None
 }
 
-/// The report of `data tokenizer`.
 #[derive(Debug, Serialize)]
 struct TokenizerReport {
     out: PathBuf,

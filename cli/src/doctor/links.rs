@@ -96,7 +96,6 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     addresses
 }
 
-/// Checks a rank table and its addresses.
 fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Group) {
     let subject = format!("rank table {}", path.display());
     let text = match std::fs::read_to_string(path) {

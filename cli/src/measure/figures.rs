@@ -65,7 +65,6 @@ pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     }
 }
 
-/// Returns the generation setting on one card.
 pub(crate) fn model() -> Result<generation::Setting, Error> {
     setting(MODEL, &[1])
 }

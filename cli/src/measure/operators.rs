@@ -102,7 +102,6 @@ fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<Table, Error> 
     Ok(table)
 }
 
-/// Returns distinct calls with counts.
 fn distinct(plan: &Plan) -> Vec<(Launch, (&Call, usize))> {
     let mut index_of: HashMap<Launch, usize> = HashMap::new();
     let mut launches: Vec<(Launch, (&Call, usize))> = Vec::new();

@@ -64,7 +64,6 @@ fn decode(bytes: &[u8], dtype: DType) -> f64 {
     }
 }
 
-/// Returns the concatenated bytes.
 pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> {
     let elems: usize = runs.iter().map(|run| run.elems).sum();
     let mut bytes = Vec::with_capacity(elems * dtype.size_bytes());

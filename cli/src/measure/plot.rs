@@ -24,7 +24,6 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(128, 128, 128),
 ];
 
-/// Width of the legend.
 const LEGEND: u32 = 230;
 
 type PlotPoint = (f64, f64);

@@ -102,7 +102,6 @@ impl Table {
         Self { name: name.to_owned(), title: title.into(), columns, rows: Vec::new(), axes: None }
     }
 
-    /// Adds rows from JSON.
     pub(super) fn read_rows(&mut self, json: &serde_json::Value) {
         let cell = |value: &serde_json::Value| match value {
             serde_json::Value::String(text) => Cell::Text(text.clone()),

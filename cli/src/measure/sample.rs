@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-/// Effort of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// Few sizes, for a short time each.

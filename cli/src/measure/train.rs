@@ -20,7 +20,6 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, memory};
 use ascend_tp_planner::decoder::Decoder;
 
-/// Size of a global batch.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSize {
     pub(super) sequences: usize,

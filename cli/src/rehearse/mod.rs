@@ -53,7 +53,6 @@ fn say_written(options: &RehearseOptions) {
     }
 }
 
-/// Builds the setting and collects all problems of the arguments.
 fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setting, Diagnostics> {
     let named = options.model.name();
     let model = keep(model::config(named), &mut problems);

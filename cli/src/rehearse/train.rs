@@ -35,7 +35,6 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
     Ok(Outcome::Done)
 }
 
-/// Builds the setting and collects all problems of the arguments.
 fn setting(
     options: &RehearseOptions,
     mut problems: Diagnostics,

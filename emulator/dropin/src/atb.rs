@@ -85,7 +85,7 @@ impl TensorVector {
 enum OperationKind {
     /// `q, k, cos, sin, lengths → q, k`: rotates the halves of each head.
     Rotary,
-    /// Writes `key, value, key cache, value cache, slots → the caches`.
+    /// Writes new rows into caches: `key, value, key cache, value cache, slots → the caches`.
     ReshapeAndCache,
     /// `x, weight, sum → sum`: `sum + op(x) op(weight)` in f32.
     Accumulate { transpose_x: bool, transpose_weight: bool },

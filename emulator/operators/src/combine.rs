@@ -116,7 +116,7 @@ fn widen_f16(value: f16) -> f32 {
     f32::from_bits(sign | if rest >= INFINITY { rest | 0x7f80_0000 } else { scaled })
 }
 
-/// Works like `f16::from_f32`.
+/// Rounds to nearest even, like `f16::from_f32`.
 #[inline(always)]
 fn narrow_f16(value: f32) -> f16 {
     /// Bits of f32: the least normal f16, and the least value that overflows f16.
@@ -139,7 +139,7 @@ fn widen_bf16(value: bf16) -> f32 {
     f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
-/// Works like `bf16::from_f32`.
+/// Rounds to nearest even, like `bf16::from_f32`.
 #[inline(always)]
 fn narrow_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();

@@ -38,7 +38,7 @@ pub enum AclType {
     C64,
 }
 
-/// Accumulator: see [`crate::lane`].
+/// Type of an accumulator: see [`crate::lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Single,

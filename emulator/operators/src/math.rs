@@ -170,7 +170,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Computes `values[i] += first[i] * second[i]`.
+    /// Computes `values[i] += first[i] * second[i]` for each `i`.
     pub(crate) fn add_products(values: &mut [f32], first: &[f32], second: &[f32]) {
         for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
             *value += first * second;
@@ -211,7 +211,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Computes `values[i] += others[i] * by`.
+    /// Computes `values[i] += others[i] * by` for each `i`.
     pub(crate) fn add_scaled(values: &mut [f32], others: &[f32], by: f32) {
         for (value, other) in values.iter_mut().zip(others) {
             *value += other * by;
@@ -220,7 +220,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Computes `values[i] = values[i] * by + others[i] * others_by`.
+    /// Computes `values[i] = values[i] * by + others[i] * others_by` for each `i`.
     pub(crate) fn scale_and_add(values: &mut [f32], by: f32, others: &[f32], others_by: f32) {
         for (value, other) in values.iter_mut().zip(others) {
             *value = *value * by + other * others_by;
@@ -330,7 +330,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `gate` becomes `silu(gate) * up`.
+    /// Replaces `gate` by `silu(gate) * up`.
     pub(crate) fn swiglu(gate: &mut [f32], up: &[f32]) {
         for (gate, up) in gate.iter_mut().zip(up) {
             *gate = *gate / (1.0 + exponential(-*gate)) * up;

@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-/// `race: …; [1] …; [2] …`
+/// Formats a report as `race: …; [1] …; [2] …`.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.finding())?;

@@ -226,7 +226,6 @@ fn flip(span: &RawSpan, seed: u64) -> u64 {
     bit
 }
 
-/// Returns the CRC-32 (IEEE 802.3) of a span.
 fn crc32(span: &RawSpan) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     let mut block = [0_u8; 4096];

@@ -24,7 +24,7 @@ impl BufferPlace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StormOperator {
-    /// `aclnnInplaceAdd` of int32.
+    /// An `aclnnInplaceAdd` of `count` int32 elements.
     Add { count: u64 },
     /// The reduction `aclrtReduceAsync` of int32.
     ReduceAsync { count: u64 },

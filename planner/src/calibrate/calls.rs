@@ -102,7 +102,7 @@ const PRODUCTS: [[usize; 3]; 20] = [
 const QUANTISED: [[usize; 3]; 5] =
     [[16, 8192, 8192], [256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [16_384, 1024, 64]];
 
-/// `[batch, queries, keys]`, `[heads, kv_heads]`.
+/// Sizes of each call: `[batch, queries, keys]`, `[heads, kv_heads]`.
 const ATTENTION: [([usize; 3], [usize; 2]); 17] = [
     ([1, 1, 128], [8, 1]),
     ([4, 1, 256], [8, 1]),

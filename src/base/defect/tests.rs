@@ -288,14 +288,13 @@ const MEMORY: [Defect; 5] = {
 };
 
 impl Built {
-    /// Whether every two buffers that share bytes are touched one after the other, by a comparison
-    /// of all pairs of steps.
+    /// Whether no two buffers with common bytes are in use at the same time, by a comparison of all
+    /// pairs of steps.
     fn is_sound(&self) -> bool {
         self.plans().into_iter().all(is_sound)
     }
 
-    /// Whether every two steps that touch the same bytes stand in the order of `right`, so that
-    /// another pair of steps orders them too.
+    /// Whether every two steps that touch the same bytes have the order that they have in `right`.
     fn keeps_order(&self, right: &Self) -> bool {
         self.plans().into_iter().zip(right.plans()).all(|(plan, right)| keeps_order(plan, right))
     }

@@ -3,8 +3,8 @@
 //! Input: none. Output: a [`FamilyTable`] for each [`Family`].
 //!
 //! Invariants: a family is data. The reader (`config/reader.rs`) reads every family, and
-//! `program::models` builds every description, without asking for the family. Defaults are those of
-//! the classes of transformers.
+//! `program::models` builds every description, without asking for the family. Defaults equal the
+//! defaults of the transformers classes.
 //!
 //! Not here: keys that change numbers and that no family reads (`config/keys.rs`).
 
@@ -156,7 +156,7 @@ pub(crate) enum Absent {
     Is(usize),
 }
 
-/// Meaning of `intermediate_size`.
+/// The width that `intermediate_size` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intermediate {
     /// Width of the gate, and of the up projection.
@@ -191,7 +191,7 @@ pub(crate) enum RotaryKeys {
 pub(crate) enum OwnProgram {
     /// A file that names a program is refused.
     Refused,
-    /// All published files name one, and it computes the same.
+    /// All published files name a program that computes the same.
     Ignored,
     /// This class computes the same.
     Named(&'static str),
@@ -310,9 +310,9 @@ pub(crate) struct Tensors {
 /// Tensors of projections of the same input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Projections<const N: usize> {
-    /// Each part has a tensor of its own.
+    /// Each part has a separate tensor.
     Each([&'static str; N]),
-    /// One tensor with the rows of all of them, one projection after another.
+    /// One tensor with the rows of all parts, one projection after another.
     Fused(&'static str),
 }
 

@@ -57,7 +57,7 @@ fn a_family_that_only_renames_is_one_table() {
     assert_eq!(text_of(&own), expected);
 }
 
-/// Returns Llama's names of tensors and those of [`RENAMED`].
+/// Returns pairs of tensor names: Llama's name and the name in [`RENAMED`].
 fn renamed_tensors() -> Vec<(&'static str, &'static str)> {
     let pairs = |tensors: &'static Tensors| {
         let own = [tensors.layer_prefix, tensors.embedding, tensors.attention_norm, tensors.attention_out];

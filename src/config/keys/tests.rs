@@ -10,7 +10,6 @@ use super::{
 };
 use crate::config::fields::Fields;
 
-/// Returns the family of this model type.
 fn family(model_type: &str) -> Family {
     Family::named(model_type).unwrap()
 }

@@ -57,7 +57,6 @@ fn free_marks(messages: &[Message], text: &str) -> Option<[char; 2]> {
     Some([free.next()?, free.next()?])
 }
 
-/// A conversation with answers to find.
 struct Conversation<'a> {
     template: &'a ChatTemplate,
     messages: &'a [Message],

@@ -73,7 +73,6 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), Bytes | Map | Seq | String | Undefined)
 }
 
-/// Formats the time of the clock with a format of `strftime`.
 fn strftime(clock: Clock, format: &str) -> Result<String, Error> {
     let now: DateTime<Local> = match clock {
         Clock::System => Local::now(),

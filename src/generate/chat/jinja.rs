@@ -47,7 +47,6 @@ pub struct ChatTemplate {
     variables: BTreeMap<String, Value>,
 }
 
-/// The texts of the templates, before they are compiled.
 struct TemplateTexts {
     file: String,
     default: String,
@@ -206,7 +205,6 @@ pub(super) struct MarkedText {
 }
 
 impl MarkedText {
-    /// Removes the marks from a text.
     fn of(marked: &str) -> Self {
         let mut rendered = Self { text: String::with_capacity(marked.len()), blocks: Vec::new() };
         let mut start = 0;
@@ -232,7 +230,6 @@ fn generation(state: &mut State<'_, '_>, named: Kwargs) -> Result<String, Error>
     Ok(format!("{}{}{}", MARKS[0], content.call(state, &[])?, MARKS[1]))
 }
 
-/// Returns the templates of a folder.
 fn template_texts(dir: &Path, config: &Json) -> Result<TemplateTexts, Diagnostics> {
     let written = &config["chat_template"];
     if let Some(default) = read(dir, FILE)? {
@@ -248,7 +245,6 @@ fn template_texts(dir: &Path, config: &Json) -> Result<TemplateTexts, Diagnostic
         .into())
 }
 
-/// Returns the template with a name from a list of templates.
 fn named_template<'a>(several: &'a Json, name: &str) -> Option<&'a str> {
     let mut templates = several.as_array()?.iter();
     templates.find(|template| template["name"] == name)?["template"].as_str()

@@ -11,7 +11,7 @@
 //! possible place of every changed token outside. The candidates suffice
 //!
 //! - at temperature 0 if one candidate is certain;
-//! - with `top_k` if so many candidates are certain;
+//! - with `top_k` if at least this number of candidates is certain;
 //! - with `min_p` and no `top_k` if the certain candidates include all tokens that it keeps;
 //! - with `top_p` and no `top_k` if the certain candidates reach it, and the bounds of the sum of
 //!   weights leave no doubt about the last of them;
@@ -148,7 +148,7 @@ impl Candidates<'_> {
     /// Returns nothing if the sum gives no bounds.
     ///
     /// # Errors
-    /// `log_sum_exp` is less than the candidates alone give.
+    /// `log_sum_exp` is less than the candidates' own sum.
     pub(super) fn total(
         &self,
         least: Option<RankedToken>,

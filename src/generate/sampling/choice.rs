@@ -37,7 +37,6 @@ const BLOCK: usize = 256;
 /// Independent sums of weights.
 const LANES: usize = 8;
 
-/// The weights of tokens at one temperature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights {
     pub(super) largest: f64,
@@ -87,14 +86,14 @@ impl Bounds {
     }
 }
 
-/// The tokens behind the known ones.
+/// The tokens after the known tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rest<'a> {
-    /// There are none.
+    /// All tokens are known.
     Nothing,
-    /// They can be selected from this row.
+    /// The tokens can be selected from this row.
     Row(&'a [f32]),
-    /// They are unknown, and their logits are at most this one.
+    /// The tokens are unknown, and their logits are at most `largest`.
     Unknown { largest: f32 },
 }
 
@@ -235,7 +234,6 @@ impl Ranking<'_> {
     }
 }
 
-/// Draws one of the kept tokens.
 fn draw_from(kept: &[RankedToken], weights: Weights, uniform: f64) -> Option<u32> {
     let sum: f64 = kept.iter().map(|token| weights.of(token.logit())).sum();
     let (target, mut sum) = (uniform * sum, 0.0);

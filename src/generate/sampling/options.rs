@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use crate::base::{Diagnostic, Diagnostics};
 use crate::config::SamplingDefaults;
 
-/// Largest absolute value of a presence or frequency penalty.
 const LARGEST_PENALTY: f32 = 2.0;
 
-/// Largest absolute value of a logit bias.
 const LARGEST_BIAS: f32 = 100.0;
 
 /// Settings for the choice of tokens.
@@ -132,7 +130,6 @@ impl SamplingOptions {
         problems.into_result(())
     }
 
-    /// Checks the numbers that are added to logits.
     fn check_additions(&self, problems: &mut Diagnostics) {
         let mut check = |place: String, value: f32, largest: f32| {
             if !(-largest..=largest).contains(&value) {

@@ -87,7 +87,6 @@ impl History {
     }
 }
 
-/// The changes of the logits of one position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Processors<'a> {
     pub(super) options: &'a SamplingOptions,
@@ -107,7 +106,6 @@ impl<'a> Processors<'a> {
         self.forbidden().iter().chain(biased).chain(self.history.seen.keys()).copied()
     }
 
-    /// Changes all logits of a row.
     pub(super) fn apply(self, row: &mut [f32]) {
         if let Some(mask) = self.allowed {
             mask.apply(row);
@@ -128,7 +126,6 @@ impl<'a> Processors<'a> {
         }
     }
 
-    /// Returns the changed logit of one token.
     pub(super) fn logit(self, token: u32, logit: f32) -> f32 {
         let is_forbidden =
             self.allowed.is_some_and(|mask| !mask.allows(token)) || self.forbidden().contains(&token);

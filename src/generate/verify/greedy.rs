@@ -90,7 +90,6 @@ impl VerifySetup<'_> {
         }
     }
 
-    /// Generates tokens with an ordinary session.
     fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
         let deployment = self.deployment(precision, reference, Head::LastToken);
         let builder = Session::builder(self.cann, self.model).deployment(deployment);

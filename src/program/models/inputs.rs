@@ -74,8 +74,8 @@ pub fn run_of(program: &Program) -> Option<RunShape> {
     Some(RunShape { batch: ids[0], sequence: ids[1], table: table[1], blocks })
 }
 
-/// Returns the first block of each sequence, if the blocks of a sequence lie one behind the other
-/// and each pool has its null block first. Sequences are dealt to the pools in order.
+/// Returns the first block of each sequence. Each pool has its null block first, and then the
+/// blocks of one sequence after another. Sequences are distributed to the pools in order.
 fn first_blocks(run: RunShape) -> Vec<usize> {
     let CacheBlocks { count, pools, .. } = run.blocks;
     let each = (count / pools - 1) / run.batch.div_ceil(pools).max(1);

@@ -28,8 +28,8 @@ fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
     [build.op(kind, &[x, scales]), scales]
 }
 
-/// Number of ops in which [`quantised`] looks for the products of one activation: three
-/// projections, each with a bias and a norm.
+/// Number of ops that [`quantised`] searches for the products of one activation: three projections,
+/// each with a bias and a norm.
 const OPS_OF_AN_ACTIVATION: usize = 16;
 
 /// Returns the source of a param that is a whole checkpoint tensor.
@@ -48,9 +48,9 @@ struct Caches {
 
 /// Keys and values that attention reads.
 enum Seen {
-    /// Those of this run and of earlier runs.
+    /// Keys and values of this run and of earlier runs.
     Caches(Caches),
-    /// Those of this run, by masks with their windows.
+    /// Keys and values of this run, by masks with their windows.
     Run(Vec<(Option<usize>, Operand)>),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct TokenInputs {
 }
 
 impl TokenInputs {
-    /// Adds the inputs of sequences whose tokens attend to each other.
+    /// Adds the inputs of sequences that attend to their own tokens only.
     pub(super) fn of_run(
         build: &mut Builder,
         config: &ModelConfig,
@@ -164,7 +164,6 @@ impl LayerInputs<'_> {
         Layers { x: build.name(x, "final_norm"), table, ops }
     }
 
-    /// Adds a part of a layer to the residual stream.
     fn part(&self, build: &mut Builder, layer: usize, part: Part, residual: Operand) -> Operand {
         let (norms, tensors) = (self.config.layer(layer).norms, self.tensors());
         let (name, before, after) = match part {
@@ -191,8 +190,8 @@ impl LayerInputs<'_> {
         build.name(sum, format!("residual.{layer}.{name}"))
     }
 
-    /// Returns the weight of the head in its stored type: the embedding, a copy of it, or a
-    /// separate param.
+    /// Returns the weight of the head in its stored type: the embedding, its copy, or a separate
+    /// param.
     pub(super) fn head(&self, build: &mut Builder, table: Operand, copies_table: bool) -> Operand {
         let (config, tensors) = (self.config, self.tensors());
         let shape = [config.vocab_size, config.hidden_size];
@@ -479,7 +478,7 @@ impl LayerInputs<'_> {
     }
 
     /// Returns the name and the source of a weight or bias. In a fused tensor, the rows of one
-    /// projection follow those of the previous one.
+    /// projection follow the rows of the previous one.
     fn projection<const N: usize>(
         &self,
         layer: usize,

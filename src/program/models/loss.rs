@@ -24,14 +24,14 @@ pub struct Loss {
 
 /// Builds a decoder over `batch` sequences of `sequence` tokens, and its loss.
 ///
-/// Inputs are those of [`super::decoder`] without caches, [`input::LABELS`] and
+/// Inputs are the inputs of [`super::decoder`] without caches, [`input::LABELS`] and
 /// [`input::LABEL_WEIGHTS`]. Params, the residual stream, norms, softmax and loss are f32. Products
 /// and attention are of type `products`. Logits can be sharded along the vocabulary. The loss never
-/// needs all of them on one card.
+/// needs all logits on one card.
 ///
 /// If the head is the embedding, it is one param with two uses. With `copies_table` it is a
-/// separate param, whose name is [`super::COPY`] and the embedding's name. The caller must then add
-/// both gradients and keep both params equal.
+/// separate param, named [`super::COPY`] and the embedding's name. The caller must then add both
+/// gradients and keep both params equal.
 ///
 /// With `lora`, only the adapters are trained, and matrices and biases are of type `products`.
 ///

@@ -46,7 +46,7 @@ pub enum Head {
 /// Sizes of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunShape {
-    /// Number of sequences.
+    /// Number of sequences in the run.
     pub batch: usize,
     /// New tokens per sequence. Fewer tokens are padded on the right.
     pub sequence: usize,
@@ -57,7 +57,7 @@ pub struct RunShape {
 }
 
 impl RunShape {
-    /// Creates a run over caches in which each of `batch` sequences can have `length` rows.
+    /// Creates a run over caches that have `length` rows for each of `batch` sequences.
     #[must_use]
     pub const fn new(batch: usize, sequence: usize, length: usize) -> Self {
         let blocks = CacheBlocks::of_sequences(batch, length, 1);
@@ -100,12 +100,12 @@ impl CacheBlocks {
 pub mod input {
     /// `[b,s]` i64: token ids.
     pub const IDS: &str = "ids";
-    /// `[b,s]` i64: place of each token in the KV cache, counted over the rows of all blocks of its
+    /// `[b,s]` i64: place of each token in the KV cache, counted over the rows of all blocks of the
     /// pool. Padding has a place in the null block.
     pub const SLOTS: &str = "slots";
-    /// `[b,w]` i32: blocks of each sequence, in the order of its tokens.
+    /// `[b,w]` i32: blocks of each sequence, in the order of the tokens.
     pub const TABLE: &str = "table";
-    /// `[b,s]` i64: row of each token among the rows of its sequence's blocks. Padding has the row
+    /// `[b,s]` i64: row of each token among the rows of the sequence's blocks. Padding has the row
     /// of the last token.
     pub const POSITIONS: &str = "positions";
     /// `[b]` i64: rows of each sequence that attention reads.
@@ -129,7 +129,7 @@ pub mod input {
     /// `[b,s]` f32: weight of each label, such as one over the labels of the global batch. 0
     /// ignores the label.
     pub const LABEL_WEIGHTS: &str = "label_weights";
-    /// `[b]` i64: position within `s` whose next token is wanted. Not for
+    /// `[b]` i64: position within `s` after which a token is wanted. Not for
     /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
 }
@@ -159,9 +159,9 @@ pub struct LayeredProgram {
     pub layers: Vec<Range<usize>>,
 }
 
-/// Builds a program like [`decoder`], with sums in `order`, and stores the ops of each layer.
-/// With `copies_table`, a head that is the embedding is a separate param, whose name is [`COPY`]
-/// and the embedding's name.
+/// Builds a program like [`decoder`], with sums in `order`, and stores the ops of each layer. With
+/// `copies_table`, a head that is the embedding is a separate param, named [`COPY`] and the
+/// embedding's name.
 ///
 /// # Errors
 /// As for [`decoder`].
@@ -235,7 +235,7 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     tensors
 }
 
-/// Text before the name of a param in the name of its copy.
+/// Prefix of a param's name in the name of the copy.
 pub const COPY: &str = "copy.";
 
 /// Returns the trained params of a program: its adapters if there are any, or else all params.
@@ -290,7 +290,6 @@ mod tests {
         }
     }
 
-    /// Returns the bytes of a program's params.
     fn param_bytes(program: &Program) -> usize {
         let bytes = |id| program.values[id].shape.elems() * program.values[id].dtype.size_bytes();
         program.with_role(Role::Param).map(bytes).sum()

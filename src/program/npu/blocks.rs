@@ -1,7 +1,7 @@
 //! Caches in blocks, as aclnn calls.
 //!
-//! What the fused attention does not take (f32, soft caps, some head sizes) collects the rows of each
-//! sequence's blocks first, and then runs as attention over whole caches.
+//! The fused attention refuses f32, soft caps and some head sizes. In these cases, the rows of each
+//! sequence's blocks are collected first, and attention runs over whole caches.
 
 use crate::base::{DType, Number, Remainder};
 use crate::call::{Call, View};
@@ -16,8 +16,7 @@ struct Pool {
 }
 
 impl Local {
-    /// Returns the number of pools of an op on a cache in blocks that this device has. The tensor is
-    /// the cache.
+    /// Returns how many pools of this cache the device has, for an op on a cache in blocks.
     pub(crate) fn pools(&self, kind: &Kind) -> usize {
         let (Kind::BlockAttention { pools, .. } | Kind::WriteSlots { pools }) = kind else { return 0 };
         pools * self.view.shape[0] / self.whole[0].max(1)
@@ -38,8 +37,8 @@ impl Emit<'_> {
         (0..here).map(pool).collect()
     }
 
-    /// Returns the mask `[b,s,t]` of tokens at `positions[b,s]` over `length` rows: true hides a row.
-    /// Layers share it.
+    /// Returns the mask `[b,s,t]` of tokens at `positions[b,s]` over `length` rows: true hides a
+    /// row. Layers share the mask.
     fn rows_hidden(&mut self, positions: &View, length: usize, window: Option<usize>) -> View {
         let what = Derived::Hidden { length, window };
         if let Some([mask, _]) = self.known(positions, what) {

@@ -22,7 +22,6 @@ impl Emit<'_> {
         out
     }
 
-    /// Returns the product of `a` and `b` in f32.
     fn wide_product(&mut self, a: View, b: View) -> View {
         let shape = a.shape.with(a.shape.rank() - 1, b.shape[b.shape.rank() - 1]);
         let out = self.temporary(a.dtype, shape);

@@ -161,8 +161,8 @@ pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut E
     (kind.row().npu)(kind, emit);
 }
 
-/// Returns two adjacent caches as one cache of twice the blocks, and their new rows as those of twice
-/// the sequences.
+/// Returns two adjacent caches as one cache of twice the blocks, and their new rows as the rows of
+/// twice the sequences.
 ///
 /// # Errors
 /// The caches or rows are not adjacent.

@@ -138,7 +138,7 @@ super::ops! {
         npu: npu::scale,
         grad: Some(grad::scale),
     }
-    /// `x + by`.
+    /// Adds a number: `x + by`.
     Shift {
         /// Number added to each element.
         by: f64,
@@ -147,7 +147,7 @@ super::ops! {
         npu: npu::shift,
         grad: Some(grad::shift),
     }
-    /// `1 / sqrt(by · x + epsilon)`.
+    /// Reciprocal of a root: `1 / sqrt(by · x + epsilon)`.
     InverseRoot {
         /// Factor of each element.
         by: f64,
@@ -158,7 +158,7 @@ super::ops! {
         npu: npu::inverse_root,
         grad: Some(grad::inverse_root),
     }
-    /// `cap · tanh(x / cap)`.
+    /// Soft limit of the magnitude: `cap · tanh(x / cap)`.
     SoftCap {
         /// Bound of the magnitude of each element.
         cap: f64,
@@ -167,7 +167,7 @@ super::ops! {
         npu: npu::capped::soft_cap,
         grad: Some(grad::soft_cap),
     }
-    /// The function `silu(x) = x / (1 + exp(-x))`.
+    /// The activation function `silu(x) = x / (1 + exp(-x))`.
     Silu = "silu" {
         host: Host::One(host::silu),
         npu: npu::silu,
@@ -267,7 +267,7 @@ super::ops! {
         grad: Some(grad::capped_attention),
     }
     /// Cotangents of queries, keys and values, of the operands of [`Kind::CappedAttention`] and the
-    /// cotangent of its result.
+    /// result's cotangent.
     CappedAttentionGrad {
         /// Factor of the scores.
         scale: f64,
@@ -304,14 +304,14 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// Attention over keys and values in the blocks of a cache. Queries are `[b,s,k,g,d]`, keys and
-    /// values `[n,t,k,d]` are `n` blocks of `t` rows, and `table[b,w]` has the blocks of each
-    /// sequence in the order of its tokens. A token at `positions[b,s]` reads the rows of its
-    /// sequence up to that position. `lengths[b]` are the rows that any token of a sequence reads.
-    /// A program gets them as an input, because operators need them on the host.
+    /// Attention over keys and values in the blocks of a cache. Queries are `[b,s,k,g,d]`. Keys and
+    /// values `[n,t,k,d]` are `n` blocks of `t` rows. `table[b,w]` has the blocks of each sequence
+    /// in the order of the tokens. A token at `positions[b,s]` reads its sequence's rows up to that
+    /// position. `lengths[b]` is the number of rows that any token of the sequence reads. It is an
+    /// input, because operators need it on the host.
     ///
-    /// With several pools, sequences and blocks are dealt to them in order, and a table has the
-    /// numbers of blocks within the pool of its sequence.
+    /// Several pools share sequences and blocks evenly, in order. A table has the numbers of blocks
+    /// within the sequence's pool.
     BlockAttention {
         /// Factor of the scores.
         scale: f64,
@@ -319,7 +319,7 @@ super::ops! {
         cap: Option<f64>,
         /// Number of rows that a token reads, its own included. `None`: all.
         window: Option<usize>,
-        /// Number of pools.
+        /// Number of pools of the cache.
         pools: usize,
     } = "block_attention" {
         arity: 6,
@@ -343,7 +343,7 @@ super::ops! {
     /// the pool of the sequence: row `r` of block `i` is place `i·t + r`. Pools are as in
     /// [`Kind::BlockAttention`]. If two rows have one place, either one is written.
     WriteSlots {
-        /// Number of pools.
+        /// Number of pools of the cache.
         pools: usize,
     } = "write_slots" {
         arity: 3,

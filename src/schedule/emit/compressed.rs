@@ -161,8 +161,8 @@ impl Emitter<'_> {
         self.launch(id, [Call::SignsAdded { records, out: out.clone() }]);
     }
 
-    /// Sends each rank the data of its share, and returns what all ranks sent for this rank's
-    /// share.
+    /// Sends each rank the data of its share, and returns the data that all ranks sent for this
+    /// rank's share.
     fn exchange_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let heard = self.temporary(DType::U8, said.shape.clone());
         let bytes = vec![dealt.share_bytes(); said.shape[0] / dealt.records];

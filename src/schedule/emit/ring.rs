@@ -2,8 +2,8 @@
 //! sequence.
 //!
 //! In round `i`, a rank receives the keys and values of the rank `i` places before it, while it
-//! computes with those of the previous round. Softmax statistics combine the rounds. In the
-//! backward pass, gradients of received keys and values return to their owner.
+//! computes with the keys and values of the previous round. Softmax statistics combine the rounds.
+//! In the backward pass, gradients of received keys and values return to their owner.
 //!
 //! Invariants: a rank holds the keys and values of itself and at most two other ranks. All ranks
 //! have the same rounds in the same order. In round 0, every query attends to at least one own
@@ -177,7 +177,8 @@ impl Emitter<'_> {
         pair
     }
 
-    /// Starts the exchange of a round and returns what arrives; `None` after the last round.
+    /// Starts the exchange of a round and returns the views that it fills; `None` after the last
+    /// round.
     fn arrival(
         &mut self,
         id: OpId,

@@ -1,4 +1,4 @@
-//! Names of full blocks.
+//! Contents of full blocks, with the hashes that name them.
 //!
 //! - Input: the tokens of a sequence, a key, and a salt.
 //! - Output: one [`Content`] for each full block.
@@ -26,7 +26,7 @@ pub enum Forms {
 pub struct Content {
     hash: u128,
     parent: u128,
-    /// Tokens in the form of a prompt. All tokens count if the forms are the same.
+    /// Number of tokens in the form of a prompt. With [`Forms::Same`] all tokens count.
     prompt_tokens: u32,
     tokens: Box<[u32]>,
 }
@@ -80,8 +80,7 @@ impl Chain {
         &mut self.blocks
     }
 
-    /// Adds the next full block. `prompt_tokens` is the number of its tokens in the form of a
-    /// prompt.
+    /// Adds the next full block. The first `prompt_tokens` tokens have the form of a prompt.
     pub fn push(&mut self, tokens: &[u32], prompt_tokens: u32) {
         let parent = self.blocks.last().map_or(self.root, |content| content.hash);
         let mut hasher = SipHasher13::new_with_key(&self.key);

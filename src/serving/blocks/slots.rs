@@ -1,6 +1,6 @@
 //! Slots of recurrent layers: one state per sequence, and snapshots of states at block borders.
 //!
-//! - Input: sequences that start and end, and contents at whose end a state was saved.
+//! - Input: sequences that start and end, and the content before each saved state.
 //! - Output: slot ids and snapshot ids.
 //! - Invariants: snapshots take at most the budget in bytes. A reserved snapshot is found only
 //!   after [`SlotPool::commit`].
@@ -46,7 +46,7 @@ pub struct SlotPool {
     is_taken: Vec<bool>,
     snapshots: Vec<Snapshot>,
     free_snapshots: Vec<SnapshotId>,
-    /// Committed snapshots.
+    /// Committed snapshots in the order of last use.
     used: Lru,
     index: FxHashMap<u128, SnapshotId>,
 }
@@ -141,7 +141,7 @@ impl SlotPool {
             Snapshot { content: Some(Arc::clone(content)), stamp: self.used.push(id.0) };
     }
 
-    /// Returns a reserved snapshot whose save is void.
+    /// Frees a reserved snapshot of a void row.
     pub fn discard(&mut self, id: SnapshotId) {
         self.free_snapshots.push(id);
     }

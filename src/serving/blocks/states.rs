@@ -43,8 +43,9 @@ impl States {
     /// Returns the length in blocks of the longest prefix that all groups and the slots can serve,
     /// at most `limit`.
     ///
-    /// A full group serves a prefix if it has all its blocks. A group with a window serves it if
-    /// it has the blocks that the query after the prefix reads. Slots need a snapshot at its end.
+    /// A group with full attention needs all blocks of the prefix. A group with a window needs the
+    /// blocks that the query after the prefix reads. Slots need a snapshot at the end of the
+    /// prefix.
     #[must_use]
     pub fn longest_hit(&self, contents: &[Arc<Content>], limit: usize) -> usize {
         let mut limit = limit.min(contents.len());

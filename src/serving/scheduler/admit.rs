@@ -1,7 +1,7 @@
 //! Admission: waiting sequences → running sequences with a table, a slot and a prefix hit.
 //!
-//! Invariant: the head of the queue is admitted, or no sequence is. Not here: blocks for tokens without a
-//! hit, which a step hands out when it computes them.
+//! Invariant: the head of the queue is admitted, or no sequence is. Not here: blocks for tokens
+//! without a hit. The step that computes such tokens allocates them.
 
 use super::config::Config;
 use super::sequence::{Lengths, Phase, Rank, Sequence, Work};
@@ -58,7 +58,8 @@ impl Scheduler {
         Some(hit)
     }
 
-    /// Returns the blocks that a running sequence still needs for its known tokens, and one more.
+    /// Returns the number of blocks that a running sequence lacks for its known tokens plus one
+    /// block.
     fn owed(&self, group: usize, sequence: &Sequence) -> u32 {
         if sequence.phase != Phase::Running {
             return 0;
@@ -110,8 +111,8 @@ impl Scheduler {
     }
 }
 
-/// Returns the number of blocks from block `first` that a sequence needs for its known tokens and
-/// one block more.
+/// Returns the number of blocks that a sequence needs from block `first` for its known tokens, plus
+/// one block.
 fn needed(config: &Config, group: usize, sequence: &Sequence, first: u32) -> u32 {
     let size = config.block_size.get();
     let Lengths { known, ahead, .. } = sequence.lengths;

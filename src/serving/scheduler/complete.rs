@@ -12,8 +12,8 @@ impl Scheduler {
     /// Receives the results of the oldest step in flight.
     ///
     /// # Errors
-    /// The result does not belong to that step: another number, another number of rows, or tokens
-    /// that are not the row's drafts and one more.
+    /// The number of the step or of its rows differs, or the tokens of a row are not accepted
+    /// drafts and one more token.
     pub fn complete(&mut self, result: &StepResult) -> Result<Vec<Delivery>, Diagnostic> {
         self.check_result(result)?;
         let Some(flight) = self.flights.pop_front() else { return Ok(Vec::new()) };
@@ -80,7 +80,7 @@ impl Scheduler {
         sequence.lengths.computed = row.end + new.saturating_sub(1);
         sequence.lengths.ahead -= drafts + u32::from(row.samples);
         if drafts > 0 {
-            // Nothing else of the sequence is in flight. The states of refused drafts are void.
+            // The sequence has no other step in flight. The states of refused drafts are void.
             sequence.drafts = 0;
             sequence.lengths.scheduled = sequence.lengths.computed;
         }

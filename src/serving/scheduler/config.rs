@@ -67,7 +67,7 @@ pub enum Overlap {
     /// A sequence is in at most one step in flight. Pipeline stages need this: step `n + 1` starts
     /// before step `n` has sampled.
     Disjoint,
-    /// A sequence can be in every step in flight. The ids of its tokens follow on the cards.
+    /// A sequence can be in every step in flight. The cards pass sampled ids to later steps.
     Chained,
 }
 
@@ -134,7 +134,7 @@ impl Config {
         self.decode_rows.last().copied().unwrap_or(0)
     }
 
-    /// Returns the tokens of a row of the verify program.
+    /// Returns the number of tokens per row of the verify program.
     pub(super) const fn width(&self) -> u32 {
         self.drafts.saturating_add(1)
     }
@@ -155,7 +155,8 @@ impl Config {
         let all = tokens.div_ceil(self.block_size.get());
         let Some(window) = group.window else { return all };
         let largest = self.chunks.last().copied().unwrap_or(0).max(self.width());
-        // The keys behind the first query of a step and the step's own keys, not aligned to blocks.
+        // Keys before the first query of a step, and the step's own keys. Neither is aligned to
+        // blocks.
         let span = (window.get() - 1).saturating_add(largest);
         all.min(span.div_ceil(self.block_size.get()) + 1)
     }

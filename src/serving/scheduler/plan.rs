@@ -1,7 +1,7 @@
 //! Planning: running sequences → the rows and the chunk of one step.
 //!
-//! Invariants: the budget is never exceeded, and a victim of a preemption has no row in the step
-//! that is planned. Not here: admission.
+//! Invariants: the budget is never exceeded, and a victim of a preemption has no row in the planned
+//! step. Not here: admission.
 
 use smallvec::SmallVec;
 
@@ -13,13 +13,13 @@ use crate::serving::step::{
     Change, Chunk, DecodeRun, Form, ResultRef, ResultRow, Row, SlotCopy, StepPlan, TableId, Token, len,
 };
 
-/// The remaining budget of a step, next to the blocks in the pools.
+/// The remaining tokens and rows of a step.
 #[derive(Debug)]
 struct Budget {
-    /// Tokens of the chunk. The padded rows of all running sequences are subtracted already.
+    /// Tokens for the chunk, after the padded rows of all running sequences.
     chunk_tokens: u64,
     rows: u32,
-    /// False after a sequence lacked a block: weaker ones must not take new blocks.
+    /// False after a sequence lacked a block. Weaker sequences then get no new blocks.
     gives_blocks: bool,
 }
 
@@ -34,8 +34,8 @@ struct Step {
 }
 
 impl Scheduler {
-    /// Plans the next step. Returns `None` if there is nothing to compute before a completion or a
-    /// submission, or if the maximum number of steps is in flight.
+    /// Plans the next step. Returns `None` if the maximum number of steps is in flight, or if no
+    /// sequence can compute a token now.
     ///
     /// `drafter` proposes drafts for sequences without steps in flight.
     pub fn plan(&mut self, drafter: &mut Drafter<'_>) -> Option<StepPlan> {
@@ -105,7 +105,7 @@ impl Scheduler {
         if limit > 0 && sequence.in_flight == 0 && end == known {
             drafter(sequence.id, &sequence.tokens, &mut step.proposed);
             step.proposed.truncate(limit as usize);
-            // Drafts take free blocks, but preempt nobody.
+            // Drafts take available blocks, but preempt no sequence.
             if !self.has_blocks(table, end + len(&step.proposed), &step.budget) {
                 step.proposed.clear();
             }
@@ -142,7 +142,7 @@ impl Scheduler {
         let fits = |shape: &&u32| u64::from(**shape) <= step.budget.chunk_tokens;
         let Some(&largest) = self.config.chunks.iter().rev().find(fits) else { return };
         let mut end = limit.min(start.saturating_add(largest));
-        // The last border before the end of the prompt is where forks and repeated prompts go on.
+        // Forks and repeated prompts continue at the last border before the end of the prompt.
         let border = (limit - 1) / self.config.block_size * self.config.block_size.get();
         let has_snapshots = self.states.slots.as_ref().is_some_and(|slots| slots.snapshots() > 0);
         if has_snapshots && start < border {
@@ -186,7 +186,7 @@ impl Scheduler {
         Some(snapshot)
     }
 
-    /// Returns the blocks that the table of a group lacks for `end` tokens.
+    /// Returns the number of blocks that the table of a group lacks for `end` tokens.
     fn lacking(&self, table: TableId, group: usize, end: u32) -> u32 {
         let held = self.running(table).tables[group].end();
         end.div_ceil(self.config.block_size.get()).saturating_sub(held)
@@ -224,8 +224,8 @@ impl Scheduler {
         true
     }
 
-    /// Preempts the weakest sequence behind `table`. Returns false if no blocks became free: there
-    /// is no such sequence, or blocks are released when steps in flight have completed.
+    /// Preempts the weakest sequence behind `table`. Returns false if no block became free: no
+    /// sequence is weaker, or blocks become free only when steps in flight have completed.
     fn preempt_behind(&mut self, table: TableId) -> bool {
         let is_released_later = |phase: Phase| phase != Phase::Running;
         if self.order.iter().any(|ordered| is_released_later(self.running(ordered.table).phase)) {

@@ -2,7 +2,7 @@
 //!
 //! - Input: requests, and the results of steps.
 //! - Output: deliveries, and counts of the load.
-//! - Not here: plans. `step` has them.
+//! - Not here: plans (`step`).
 
 use smallvec::SmallVec;
 
@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 pub struct Request {
     /// The ids of the prompt.
     pub prompt: Vec<u32>,
-    /// Maximum number of generated tokens of a sample. At 0 the prompt is computed only.
+    /// Maximum number of generated tokens per sample. At 0, only the prompt is computed.
     pub max_new_tokens: u32,
     /// Number of independent samples, which share the prompt.
     pub samples: u32,
     /// Priority. A higher number is served earlier.
     pub priority: i32,
-    /// Number for everything besides the tokens that the states depend on. Prefixes are shared between equal
-    /// salts only.
+    /// Number for all other inputs of the states, such as an adapter. Only requests with equal
+    /// salts share prefixes.
     pub salt: u64,
     /// Whether logprobs of the prompt are wanted. Such a request takes no prefix hit.
     pub wants_prompt_logprobs: bool,
@@ -39,14 +39,14 @@ pub struct RequestId(pub u64);
 /// A sample of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId {
-    /// The request.
+    /// The request that the sample belongs to.
     pub request: RequestId,
-    /// The sample, from 0.
+    /// Number of the sample within the request, from 0.
     pub sample: u32,
 }
 
-/// Proposes drafts: receives a sequence, its known tokens, and the list to fill. The list is cut at
-/// the number of drafts that the row can have.
+/// A function that proposes drafts. It receives a sequence, its known tokens, and the list to fill.
+/// The scheduler truncates the list to the drafts that a row can have.
 pub type Drafter<'a> = dyn FnMut(SequenceId, &[u32], &mut Vec<u32>) + 'a;
 
 /// The results of a step.
@@ -73,20 +73,20 @@ pub struct RowResult {
 /// New tokens of a sequence, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The sequence.
+    /// The sequence that gets the tokens or ends.
     pub sequence: SequenceId,
-    /// Number of new tokens, which are the tokens of the row's result. Void rows have no delivery.
+    /// Number of new tokens. The row's result has their ids. Void rows have no delivery.
     pub tokens: u32,
-    /// The reason, if the sequence ended.
+    /// The reason of the end, or `None` if the sequence continues.
     pub end: Option<End>,
 }
 
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It has the maximum number of tokens.
+    /// The sequence has the maximum number of generated tokens.
     Length,
-    /// A stop condition of the engine.
+    /// A stop condition of the engine ended the sequence.
     Stop,
 }
 

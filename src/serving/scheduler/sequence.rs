@@ -15,7 +15,7 @@ use crate::serving::step::{ResultRef, Table};
 /// Place of a sequence in the order of service. Smaller is served first.
 ///
 /// `due` is the step of submission minus `ageing` steps for each level of priority. So a request
-/// gains one level by waiting `ageing` steps, and the order of two requests never changes.
+/// gains one level for each `ageing` steps of waiting, and the order of two requests never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     pub(super) due: i64,
@@ -25,11 +25,11 @@ pub(super) struct Rank {
 /// The lengths of a sequence in tokens: `cached ≤ computed ≤ scheduled ≤ known + ahead`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lengths {
-    /// Tokens whose states came from a prefix hit.
+    /// Tokens with states from a prefix hit.
     pub cached: u32,
-    /// Tokens whose states are in the caches, by steps that have completed.
+    /// Tokens with states in the caches, from the prefix hit and completed steps.
     pub computed: u32,
-    /// Tokens that are computed after the steps in flight.
+    /// Tokens with states after the steps in flight, drafts included.
     pub scheduled: u32,
     /// Tokens with known ids: the prompt and generated tokens.
     pub known: u32,
@@ -53,11 +53,11 @@ impl Lengths {
 /// State of a running sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It gets rows and chunks.
+    /// The sequence gets rows and chunks.
     Running,
-    /// It is preempted when its steps in flight have completed.
+    /// The sequence is preempted when its steps in flight have completed.
     Leaving,
-    /// It ended. Its blocks are released when its steps in flight have completed.
+    /// The sequence ended. It is released when its steps in flight have completed.
     Ended,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Sequence {
     pub(super) max_new: u32,
     /// The client wants logprobs of the prompt, so every prompt token has to be computed.
     pub(super) wants_prompt_logprobs: bool,
-    /// Known tokens.
+    /// Ids of the prompt and of generated tokens.
     pub(super) tokens: Vec<u32>,
     pub(super) lengths: Lengths,
     pub(super) chain: Chain,
@@ -122,7 +122,7 @@ impl Sequence {
         }
     }
 
-    /// Extends the chain to all full blocks of computed tokens.
+    /// Extends the chain to all full blocks before `end`.
     pub(super) fn extend_chain(&mut self, config: &Config, end: u32) {
         let size = config.block_size.get() as usize;
         for number in self.chain.blocks().len()..end as usize / size {
@@ -144,7 +144,7 @@ impl Sequence {
         self.phase = Phase::Running;
     }
 
-    /// Returns the reason why the sequence is complete, if it is.
+    /// Returns [`End::Length`] if the prompt is computed and no token is left to generate.
     pub(super) fn end_by_length(&self) -> Option<End> {
         let is_complete = self.generated() >= self.max_new && self.lengths.computed >= self.prompt;
         is_complete.then_some(End::Length)

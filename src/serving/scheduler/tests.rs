@@ -58,7 +58,6 @@ fn rows(plan: &StepPlan) -> &[crate::serving::Row] {
     plan.decode.as_ref().map_or(&[], |run| &run.rows)
 }
 
-/// Plans a step and completes it.
 fn step(scheduler: &mut Scheduler) -> StepPlan {
     let plan = plan(scheduler).expect("there is a step");
     scheduler.complete(&result(&plan)).unwrap();

@@ -1,8 +1,8 @@
 //! A step plan as bytes.
 //!
 //! - Input → output: a plan → a version byte and little-endian base-128 numbers, and back.
-//! - Invariants: each plan has one encoding. Corrupt bytes are an error, and no count reserves more
-//!   memory than the buffer is long.
+//! - Invariants: each plan has one encoding. Bytes that are no plan are an error, and no count
+//!   reserves more memory than the buffer is long.
 //! - Not here: whether a plan agrees with the receiver's tables. [`Tables`](super::Tables) checks.
 
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ const HAS_LISTS: u8 = 8;
 /// Flag of a chunk, next to [`SAMPLES`].
 const IS_GENERATED: u8 = 2;
 
-/// Kinds of changes.
+/// First byte of a change.
 const RELEASE: u8 = 0;
 const ADMIT: u8 = 1;
 const ADMIT_WITH_SLOT: u8 = 2;
@@ -51,7 +51,7 @@ pub enum DecodeError {
     Illegal {
         /// Position after the field, in bytes.
         at: usize,
-        /// The field.
+        /// Name of the illegal field.
         field: &'static str,
     },
     /// The buffer continues after the plan.
@@ -196,7 +196,7 @@ impl Writer {
         match row.first {
             Token::Id(id) => self.small(id),
             Token::Result(result) => {
-                // Wraps for a plan that refers to a later step, so that it decodes to itself.
+                // Wraps if the plan refers to a later step, so that decoding restores the plan.
                 self.number(step.wrapping_sub(result.step));
                 if let ResultRow::Decode(row) = result.row {
                     self.small(row);

@@ -17,7 +17,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the number of the first block, which is the number of blocks behind the window.
+    /// Returns the number of the first block. Earlier blocks are outside the window.
     #[must_use]
     pub const fn first(&self) -> u32 {
         self.first
@@ -41,7 +41,6 @@ impl Table {
         self.blocks.get(number.checked_sub(self.first)? as usize).copied()
     }
 
-    /// Appends a block.
     pub(in crate::serving) fn push(&mut self, block: BlockId) {
         self.blocks.push(block);
     }

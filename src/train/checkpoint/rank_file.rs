@@ -51,7 +51,6 @@ struct PartPlace {
     layout: String,
 }
 
-/// Planned file of a rank.
 #[derive(Debug)]
 pub(super) struct RankFile<'a> {
     /// File name like `rank-00003-of-00008.safetensors`.
@@ -185,7 +184,6 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
     }
 }
 
-/// Returns the digest of the first `bytes` bytes.
 pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     let mut hasher = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];

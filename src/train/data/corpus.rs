@@ -27,7 +27,6 @@ pub(super) struct Corpus {
     skipped: SkippedLines,
 }
 
-/// The documents of one source.
 #[derive(Debug)]
 struct SourceDocuments {
     name: String,
@@ -93,17 +92,14 @@ impl Corpus {
         });
     }
 
-    /// Returns the bad lines that were skipped.
     pub(super) const fn skipped(&self) -> &SkippedLines {
         &self.skipped
     }
 
-    /// Returns the number of tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.starts[self.documents()]
     }
 
-    /// Returns the number of documents.
     pub(super) const fn documents(&self) -> usize {
         self.starts.len() - 1
     }

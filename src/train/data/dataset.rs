@@ -14,7 +14,6 @@ use super::tokens::ReadyBatches;
 use super::{Batch, DataOptions, Error, MOST_PROBLEMS, MOST_TOKENS};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// The source of the batches.
 #[derive(Debug)]
 pub(super) enum Dataset {
     Packed(Packed),
@@ -76,7 +75,6 @@ impl Dataset {
         if batch.counted_labels() == 0 { Err(Error::NoLabels { step }) } else { Ok(batch) }
     }
 
-    /// Returns the bad lines that were skipped.
     pub(super) fn skipped(&self) -> SkippedLines {
         match self {
             Self::Packed(packed) => packed.corpus.skipped().clone(),
@@ -84,7 +82,6 @@ impl Dataset {
         }
     }
 
-    /// Returns a digest of the data.
     pub(super) fn digest(&self) -> String {
         let mut digest = Digest::new();
         match self {

@@ -385,7 +385,6 @@ impl IndexedFile {
         problems.into_result(Self { name, index, bin_bytes, bin, ignore, digest })
     }
 
-    /// Returns a digest of the files.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }
@@ -429,7 +428,6 @@ fn described(index: &TokenIndex) -> String {
     )
 }
 
-/// Opens an index and its tokens.
 fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(TokenIndex, File, Bytes), Diagnostics> {
     let (idx, bin) = (idx_path(prefix), bin_path(prefix));
     let name = |path: &Path| path.display().to_string();

@@ -129,7 +129,6 @@ pub fn inspect(prefix: &Path, documents: usize) -> Result<Summary, Error> {
     })
 }
 
-/// A count of ids below 0.
 #[derive(Default)]
 struct NegativeTokens {
     first: Option<u64>,

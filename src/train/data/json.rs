@@ -11,7 +11,6 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 /// Maximum number of characters of a value in a message.
 const SHOWN: usize = 40;
 
-/// A JSON value that was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Json {
     Null,
@@ -22,7 +21,6 @@ pub(super) enum Json {
     Object(Vec<Member>),
 }
 
-/// A key of an object and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,

@@ -89,7 +89,7 @@ pub struct Batch {
     pub global_batch: usize,
     /// Number of labels of a sample.
     pub sequence: usize,
-    /// Token ids, `[global_batch, sequence + 1]`.
+    /// Token ids of all samples, `[global_batch, sequence + 1]`.
     pub tokens: Vec<i32>,
     /// Flags of labels, `[global_batch, sequence]`: 1 for a label of weight zero, else 0.
     pub ignore: Vec<u8>,

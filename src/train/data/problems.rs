@@ -12,7 +12,6 @@ pub struct SkippedLines {
     pub problems: Diagnostics,
 }
 
-/// The problems of all files.
 #[derive(Debug)]
 pub(super) struct TextProblems {
     /// Maximum number of bad lines to skip.

@@ -45,7 +45,6 @@ pub(super) struct Placed {
     pub(super) written: WrittenDocument,
 }
 
-/// A file that is being read.
 pub(super) struct Reader {
     name: String,
     /// Number of documents or lines read so far.
@@ -95,7 +94,6 @@ impl Reader {
         Ok(Self { name, number: 0, failed: 0, read: Bytes(0), rest })
     }
 
-    /// Returns the number of bytes read so far.
     pub(super) const fn read(&self) -> Bytes {
         self.read
     }

@@ -72,13 +72,11 @@ pub(super) struct WrittenConversation {
 }
 
 impl WrittenConversation {
-    /// Returns a conversation without tools.
     pub(super) const fn new(turns: Vec<Turn>) -> Self {
         Self { turns, tools: None }
     }
 }
 
-/// A message of a conversation, with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     /// Message for the chat template.
@@ -200,7 +198,6 @@ fn list(place: &str, json: Json) -> Result<Vec<Json>, String> {
     }
 }
 
-/// Returns the turns of a list of messages in OpenAI's format.
 fn turns(place: &str, json: Json) -> Result<Vec<Turn>, String> {
     list(place, json)?
         .into_iter()
@@ -323,7 +320,6 @@ fn alpaca(record: &mut Record) -> Result<WrittenDocument, String> {
     Ok(WrittenDocument::Messages(WrittenConversation::new(turns)))
 }
 
-/// Returns the document of a line with a prompt and its completion.
 fn completion(record: &mut Record) -> Result<WrittenDocument, String> {
     match (record.take("prompt")?, record.take("completion")?) {
         (_, Json::Null) => Err("missing key `completion`".to_owned()),

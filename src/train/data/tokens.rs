@@ -23,7 +23,6 @@ const IGNORE: &str = "ignore";
 /// Number of bytes of the file that its digest covers: the header and the first tokens.
 const DIGESTED: usize = 64 << 10;
 
-/// An opened file of batches.
 #[derive(Debug)]
 pub(super) struct ReadyBatches {
     name: String,
@@ -99,7 +98,6 @@ impl ReadyBatches {
         problems.into_result(opened)
     }
 
-    /// Returns a digest of the file.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }

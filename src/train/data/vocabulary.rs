@@ -26,7 +26,7 @@ const MOST: usize = 1 << 20;
 /// Maximum size of the texts, because the trainer counts pairs of tokens in 31 bits.
 const MOST_BYTES: u64 = i32::MAX as u64;
 
-/// A trained tokenizer.
+/// A trained tokenizer, with counts of the training texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedTokenizer {
     /// Number of tokens. It is below the requested size if the texts have too few words.

@@ -195,7 +195,7 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
     }
 }
 
-/// Open files that rank 0 has besides connections, about.
+/// Approximate number of open files of rank 0 that are not connections.
 const FILES_OF_PROGRAM: u64 = 32;
 
 pub(super) fn connect(

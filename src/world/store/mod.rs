@@ -41,7 +41,7 @@ pub(super) struct Store {
     shared: Arc<ClientShared>,
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
-    /// Dropping it tells the others that rank 0 leaves.
+    /// Dropping it notifies the other ranks that rank 0 leaves.
     server: Option<Server>,
 }
 

@@ -56,7 +56,7 @@ impl std::fmt::Display for Peer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Process → store: introduction.
+    /// Process → store: a process joins the rendezvous.
     Hello(Peer),
     /// Process → store: a hello of another protocol version.
     OtherVersion(u8),
@@ -68,9 +68,9 @@ pub(super) enum Message {
     Give { round: u64, what: String, bytes: Vec<u8> },
     /// Store → process: the data of all ranks.
     Given { round: u64, parts: Vec<Vec<u8>> },
-    /// Both ways: a rank failed.
+    /// In both directions: a rank failed.
     Failed { rank: usize, text: String },
-    /// Both ways: a rank has finished.
+    /// In both directions: a rank has finished.
     Left { rank: usize },
     /// Sign of life, both ways.
     Pulse,

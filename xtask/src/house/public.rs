@@ -24,7 +24,6 @@ const LONGEST_CHAIN: usize = 8;
 
 type Path = Vec<String>;
 
-/// A shown item or method.
 #[derive(Debug)]
 pub(crate) struct ShownItem {
     /// Path of the defined item. Methods have the path of the type.
@@ -245,7 +244,6 @@ impl Library {
         targets
     }
 
-    /// Finds a name in a module.
     fn named(&self, module_path: &[String], name: &str, chain: usize) -> Targets {
         let (Some(module), Some(chain)) = (self.modules.get(module_path), chain.checked_sub(1)) else {
             return Targets::default();

@@ -10,7 +10,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::project;
 use crate::project::source::{doc_tokens, without_tests};
 
-/// A hand-written Rust file.
 pub(crate) struct RustFile {
     pub(crate) path: String,
     /// Package folder; empty for the root.

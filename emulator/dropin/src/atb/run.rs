@@ -226,7 +226,7 @@ impl OperationRun<'_> {
 
     fn copy_back(&self, to: &Tensor, from: *const c_void) -> AtbOutcome {
         let (bytes, kind) = (to.bytes as usize, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE);
-        // SAFETY: memory on the card, whose size the call checks.
+        // SAFETY: memory on the card; the call checks the size.
         let code = unsafe { (self.table.aclrtMemcpyAsync)(to.device, bytes, from, bytes, kind, self.stream) };
         passed("aclrtMemcpyAsync", code)
     }

@@ -13,10 +13,10 @@
 //! They do not depend on cache blocks, pieces without visible keys, other rows, lengths, tiles or
 //! threads.
 //!
-//! Masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows meet
-//! pieces of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
-//! softmax", 2018). With few rows, as in decode, each range of pieces is a tile and its keys are
-//! read in place.
+//! Masks are read first, so keys that a block of rows never sees cost nothing. A block of rows
+//! processes pieces of keys with an online softmax (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax", 2018). With few rows, as in decode, each range of pieces is a tile and
+//! its keys are read in place.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ use crate::view::StridedView;
 use crate::{Serial, Tiles};
 
 const ROWS: usize = 64;
-/// Number of keys that are summed relative to one maximum. Products add one run of so many words
-/// from zero, and caches commonly have blocks of this size.
+/// Number of keys that are summed relative to one maximum. The product kernels sum runs of this
+/// length from zero, and caches commonly have blocks of this size.
 const PIECE: usize = 128;
 const _: () = assert!(PIECE == RUN, "a piece is one run of the product kernels");
 /// Up to this many rows, each range is a separate tile and keys are read in place.
 const FEW_ROWS: usize = 16;
-/// Number of pieces per tile of few rows; changes no bits.
+/// Number of pieces per tile of few rows. It changes no bits.
 const RANGE: usize = 4;
 /// Below this many multiplications, waking a thread does not pay.
 const SMALL: usize = 1 << 17;
@@ -286,7 +286,7 @@ impl WeightedValues {
     }
 }
 
-/// Returns the score to subtract. With scores of minus infinity, the weights are 0.
+/// Returns the score to subtract. If all scores are minus infinity, it is 0, so the weights are 0.
 fn reference(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
@@ -303,7 +303,7 @@ impl Gathered {
         Self { ranges: 0, whole: WeightedValues::new(rows, columns), waiting: BTreeMap::new() }
     }
 
-    /// Merges in the order of the keys; returns the total after the last of `count` ranges.
+    /// Merges ranges in the order of the keys. Returns the total after the last of `count` ranges.
     fn add(&mut self, range: usize, parts: Vec<WeightedValues>, count: usize) -> Option<WeightedValues> {
         self.waiting.insert(range, parts);
         while let Some(parts) = self.waiting.remove(&self.ranges) {
@@ -427,7 +427,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Reads keys in place; lines of scores are adjacent.
+    /// Computes scores from keys in place. Lines of scores are adjacent.
     fn score_few(&self, count: usize, keys: &Range<usize>, scratch: &mut AttentionScratch) {
         let (len, query_stride) = (keys.len(), self.depth.next_multiple_of(PADDING));
         let query = &scratch.query[..count * query_stride];
@@ -455,7 +455,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Lines of scores are padded to whole slabs.
+    /// Computes scores from packed keys. Lines of scores are padded to whole slabs.
     fn score_many(&self, count: usize, keys: &Range<usize>, scratch: &mut AttentionScratch) {
         let (stride, line) = (keys.len().next_multiple_of(WIDTH), line_stride::<f32>(self.depth));
         let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
@@ -479,7 +479,7 @@ impl AttentionHead<'_> {
         add_product(self.isa, query.0, query.1, &slabs[..stride * line], count, self.depth, scores);
     }
 
-    /// Packs slabs of [`WIDTH`] columns with a word per key.
+    /// Packs values into slabs of [`WIDTH`] columns, with a word per key.
     fn pack_values(&self, keys: &Range<usize>, values: &mut Vec<f32>, stage: &mut PanelScratch<f32>) {
         let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
         let slab_len = WIDTH * line_stride::<f32>(keys.len());

@@ -259,7 +259,7 @@ pub(crate) fn weight_grad(
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// `grad` is `[batch, channels, ..]`.
+/// Sums `grad`, `[batch, channels, ..]`, per channel.
 pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -282,7 +282,7 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// Stores `[batch, channels * window elements, windows]`.
+/// Stores the elements of all windows, `[batch, channels * window elements, windows]`.
 pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;

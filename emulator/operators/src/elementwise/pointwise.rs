@@ -192,7 +192,7 @@ const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
     let apart = if x == y { 0.0 } else { (x - y).abs() };
     x.max(y) + (-apart).exp().ln_1p()
 });
-/// `sin(πx) / πx`.
+/// The normalized sinc function, `sin(πx) / πx`.
 const SINC: Function<1> = Function {
     single: |[x], _| (SINC.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| {
@@ -215,7 +215,7 @@ pub(crate) const GELU: Function<1> = Function {
     whole: None,
     is_truth: false,
 };
-/// `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+/// The tanh approximation of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
 pub(crate) const TANH_GELU: Function<1> = Function {
     single: |[x], _| (TANH_GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| x / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp()),

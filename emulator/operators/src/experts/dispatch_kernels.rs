@@ -74,9 +74,9 @@ impl Deal {
 /// Tokens of this card, before their dispatch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnTokens<'a> {
-    /// `[tokens, width]`
+    /// States of the tokens, `[tokens, width]`.
     pub(crate) x: &'a StridedView,
-    /// `[tokens, choices]`
+    /// Chosen experts of each token, `[tokens, choices]`.
     pub(crate) ids: &'a StridedView,
     pub(crate) mask: Option<&'a StridedView>,
     pub(crate) factors: Option<&'a StridedView>,
@@ -276,13 +276,13 @@ pub(crate) fn give_back(
 /// Choices of this card's tokens, and the rows that the experts return for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned<'a> {
-    /// `[tokens, choices]`, like `factors`.
+    /// Chosen experts of each token, `[tokens, choices]`, like `factors`.
     pub(crate) ids: &'a StridedView,
     pub(crate) mask: Option<&'a StridedView>,
     pub(crate) factors: &'a StridedView,
     /// Positions as in [`Assist::Choices`].
     pub(crate) assist: Option<&'a StridedView>,
-    /// Rows per expert.
+    /// Number of rows per expert.
     pub(crate) counts: &'a StridedView,
     pub(crate) x: &'a StridedView,
 }

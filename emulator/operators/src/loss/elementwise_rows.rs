@@ -36,7 +36,7 @@ const SOFT_MARGIN: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p(),
     slope: |[x, t, ..]| -t / (1.0 + (t * x).exp()),
 };
-/// Kullback-Leibler: `t (ln t - x)`.
+/// The Kullback-Leibler divergence: `t (ln t - x)`.
 const DIVERGENCE: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| if t > 0.0 { t * (t.ln() - x) } else { 0.0 * x * t },
     slope: |[_, t, ..]| if t > 0.0 { -t } else { 0.0 },

@@ -179,7 +179,7 @@ pub(crate) fn negative_log_likelihood_grad(
     Ok(())
 }
 
-/// Computes `weight * grad * (probability - [is the label])`.
+/// Computes gradients of logits: `weight * grad * (probability - [is the label])`.
 pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,

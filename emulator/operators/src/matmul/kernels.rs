@@ -89,7 +89,7 @@ pub(crate) struct SumScales {
 }
 
 impl SumScales {
-    /// The plain sum.
+    /// Scales of the plain sum.
     pub(crate) const ONE: Self = Self { beta: 1.0, alpha: 1.0 };
 }
 
@@ -143,7 +143,7 @@ struct BatchProduct {
     /// `[n, k]`: the contracted dim is last.
     b: StridedView,
     c: Option<StridedView>,
-    /// `[m, n]`, like `c`.
+    /// The result, `[m, n]`, like `c`.
     out: StridedView,
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn norm(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowStatistics<'a> {
     pub(crate) rows: &'a [[f32; 2]],
-    /// They do not depend on the rows, so they have no gradient.
+    /// Whether the statistics are given. They then have no gradient.
     pub(crate) are_given: bool,
 }
 

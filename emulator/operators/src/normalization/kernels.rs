@@ -31,7 +31,7 @@ pub(crate) fn rms_norm(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Residual<'a> {
     pub(crate) addend: &'a StridedView,
-    /// Receives the sum.
+    /// Receives the rounded sum, which the norm reads.
     pub(crate) sum: &'a StridedView,
 }
 

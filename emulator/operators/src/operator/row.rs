@@ -295,7 +295,7 @@ impl Parameter {
         self.with(Layout::Contiguous)
     }
 
-    /// Accepts also `FRACTAL_NZ`.
+    /// Also accepts the format `FRACTAL_NZ`.
     pub(crate) const fn or_blocked(self) -> Self {
         self.with(Layout::Blocked)
     }

@@ -14,17 +14,17 @@ use crate::view::StridedView;
 pub(crate) struct AdamW {
     /// `1 - lr * weight_decay`, the decay of the parameter.
     pub(crate) keep: f32,
-    /// The value `1 - beta1`.
+    /// Weight of the gradient in the first moment, `1 - beta1`.
     pub(crate) first: f32,
-    /// The value `beta2`.
+    /// Weight of the old second moment, `beta2`.
     pub(crate) second_kept: f32,
-    /// The value `1 - beta2`.
+    /// Weight of the squared gradient, `1 - beta2`.
     pub(crate) second: f32,
-    /// The value `sqrt(1 - beta2^t)`.
+    /// Root of the bias correction, `sqrt(1 - beta2^t)`.
     pub(crate) root: f32,
     /// Added to the root of the second moment.
     pub(crate) eps: f32,
-    /// The value `lr / (1 - beta1^t)`.
+    /// Learning rate with bias correction, `lr / (1 - beta1^t)`.
     pub(crate) rate: f32,
     /// 1 to minimise, -1 to maximise.
     pub(crate) sign: f32,

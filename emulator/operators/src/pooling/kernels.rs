@@ -8,7 +8,7 @@ use crate::lane::Lane;
 use crate::reduction::kernels::rows_with;
 use crate::view::StridedView;
 
-/// `step` apart.
+/// `count` places from `start`, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowSpan {
     pub(crate) start: usize,

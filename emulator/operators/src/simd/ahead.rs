@@ -10,7 +10,7 @@ use crate::raw::Rows;
 
 const LINE_BYTES: usize = 64;
 
-/// What is left to do. [`Ahead::default`] has nothing.
+/// The remaining work. [`Ahead::default`] has none.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead<'a> {
     pub(crate) packing: Option<SlabPacking<'a>>,
@@ -26,7 +26,7 @@ pub(crate) struct Requests {
     bytes: usize,
     at: usize,
     rows: usize,
-    /// Lines per step.
+    /// Number of lines to request per step.
     pace: usize,
 }
 

@@ -15,15 +15,15 @@ pub(crate) use elsewhere::SlabPacking;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::SlabPacking;
 
-/// What a row holds, and what its words are.
+/// Element type of a row, and form of its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Singles,
-    /// Pairs of bf16.
+    /// A word is a pair of bf16.
     Pairs,
-    /// f16, widened.
+    /// A word is an f16, widened.
     Halves,
-    /// bf16, widened.
+    /// A word is a bf16, widened.
     Brains,
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn read(values: &[f32]) {
 }
 
 dispatched! {
-    /// `a[i] = b[i] + scale * c[i]`.
+    /// The triad of STREAM: `a[i] = b[i] + scale * c[i]`.
     pub(crate) fn triad(a: &mut [f32], b: &[f32], c: &[f32], scale: f32) -> () {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = b + scale * c;

@@ -33,13 +33,13 @@ pub(crate) struct AttentionGrad {
     pub(crate) query: StridedView,
     pub(crate) batches: Vec<AttentionBatch>,
     pub(crate) scale: f32,
-    /// Attention output, `[B, N, Sq, D]`.
+    /// Output of the forward pass, `[B, N, Sq, D]`.
     pub(crate) out: StridedView,
     pub(crate) out_grad: StridedView,
     /// Greatest score and sum of exponentials, each `[B, N, Sq, 8]`.
     pub(crate) statistics: [StridedView; 2],
     pub(crate) query_grad: StridedView,
-    /// Shape `[B, Nkv, Skv, D]`.
+    /// Gradient of the keys, `[B, Nkv, Skv, D]`.
     pub(crate) key_grad: StridedView,
     pub(crate) value_grad: StridedView,
 }
@@ -124,7 +124,7 @@ struct GradientHead<'a> {
     out: StridedView,
     out_grad: StridedView,
     statistics: [StridedView; 2],
-    /// `[Skv, D]`, like `value_grad`.
+    /// Gradient of one head's keys, `[Skv, D]`, like `value_grad`.
     key_grad: StridedView,
     value_grad: StridedView,
 }

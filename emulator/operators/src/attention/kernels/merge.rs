@@ -11,7 +11,7 @@ use crate::view::StridedView;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Attention output, `[B, N, S, D]`.
+    /// Attention output over some keys, `[B, N, S, D]`.
     pub(crate) out: StridedView,
     /// Greatest score and sum of exponentials, each `[B, N, S, 8]`.
     pub(crate) statistics: [StridedView; 2],

@@ -12,9 +12,9 @@ const SCALE: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockCache {
-    /// Keys per block.
+    /// Number of keys per block.
     block: usize,
-    /// Heads precede keys.
+    /// Whether heads precede keys in a block.
     heads_first: bool,
 }
 
