@@ -37,7 +37,6 @@ pub(crate) struct Case {
     pub(crate) columns: usize,
 }
 
-/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CompressedSum {
     pub(crate) sum: Vec<f32>,

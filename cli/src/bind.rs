@@ -84,9 +84,6 @@ fn ranges(cpus: &[usize]) -> String {
 /// first `cards`.
 ///
 /// Must be called before the process starts threads.
-///
-/// # Errors
-/// A processor of the list is not allowed, or the system refuses.
 pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(), Failure> {
     if *bind == Bind::None {
         return Ok(());

@@ -148,9 +148,6 @@ impl Cards {
     }
 
     /// Fails if these cards compute no numbers.
-    ///
-    /// # Errors
-    /// The emulator is timed without numbers, or host-only.
     pub(super) fn require_numbers(&self) -> Result<(), Failure> {
         match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
             Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => {

@@ -329,9 +329,6 @@ fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
 
 /// Starts `wanted` processes with the arguments of this one and waits for them. Returns None if
 /// `wanted` is None, or if this process is already a rank.
-///
-/// # Errors
-/// A launcher started a different number of processes, or a process cannot be started or fails.
 pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Failure> {
     let Some(wanted) = wanted else { return Ok(None) };
     let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;

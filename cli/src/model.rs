@@ -33,9 +33,6 @@ impl ModelOptions {
 }
 
 /// Returns the given folder, or the folder of the shipped model.
-///
-/// # Errors
-/// The shipped model was not found; all searched places are listed.
 pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
     match named {
         Some(folder) => Ok(folder.to_path_buf()),

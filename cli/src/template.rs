@@ -38,17 +38,11 @@ impl TemplateOptions {
 
     /// Opens the chat template like [`Self::open`], or returns `None` if all options have their
     /// defaults.
-    ///
-    /// # Errors
-    /// See [`Self::open`].
     pub(super) fn open_changed(&self, folder: &Path) -> Result<Option<ChatTemplate>, Diagnostics> {
         if self.is_default() { Ok(None) } else { self.open(folder).map(Some) }
     }
 
     /// Opens the chat template and sets its variables.
-    ///
-    /// # Errors
-    /// There is no template in the folder, the file is not a template, or an option is wrong.
     pub(super) fn open(&self, folder: &Path) -> Result<ChatTemplate, Diagnostics> {
         let mut template = match &self.chat_template {
             Some(file) => ChatTemplate::open_file(folder, file)?,
@@ -80,7 +74,6 @@ impl TemplateOptions {
     }
 }
 
-/// Reads a JSON list of tools.
 fn read_tools(path: &Path) -> Result<String, Diagnostic> {
     let problem = |message: &str| Diagnostic::new(format!("--tools {}", path.display()), message);
     let text = std::fs::read_to_string(path).map_err(|error| problem("cannot be read").found(error))?;

@@ -183,9 +183,6 @@ impl TrainOptions {
 
     /// Adds the defaults: the shipped text, configuration and recipe if neither a model nor data is
     /// given, and `--resume` for a restarted run.
-    ///
-    /// # Errors
-    /// The shipped files were not found.
     fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
         let mut options = self.clone();
         options.resume |= options.restarts.is_restart();
@@ -314,8 +311,6 @@ struct TrainJob<'a> {
 }
 
 impl<'a> TrainJob<'a> {
-    /// # Errors
-    /// All problems of options, recipe, model, data and checkpoint.
     fn new(
         options: &'a TrainOptions,
         folder: &Path,

@@ -30,7 +30,6 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Returns the workspace folder.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }

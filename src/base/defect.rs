@@ -40,7 +40,6 @@ mod injected {
 
     macro_rules! defects {
         ($($name:ident)*) => {
-            /// A fault of a pass.
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
             pub(crate) enum Defect { $($name),* }
 

@@ -75,10 +75,6 @@ impl PeftAdapter {
     }
 
     /// Parses `adapter_config.json`.
-    ///
-    /// # Errors
-    /// The text is not JSON, the adapter is of another kind, or a key changes numbers in a way that
-    /// is not modelled.
     pub(crate) fn from_json(text: &str) -> Result<Self, Diagnostics> {
         let object: Map<String, Value> = parse_object(FILE, text)?;
         let mut problems = Diagnostics::new();

@@ -20,9 +20,6 @@ use crate::base::{Diagnostic, Diagnostics};
 pub const LARGEST_SIZE: usize = 1 << 28;
 
 /// Parses a text as a JSON object.
-///
-/// # Errors
-/// If the text is not JSON, or not an object.
 pub(super) fn parse_object(file: &str, text: &str) -> Result<Map<String, Value>, Diagnostics> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
@@ -81,7 +78,6 @@ impl<'a> Fields<'a> {
         self.problems.append(nested.problems);
     }
 
-    /// Returns the problems found so far.
     pub(super) fn into_problems(self) -> Diagnostics {
         self.problems
     }

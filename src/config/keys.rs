@@ -441,7 +441,6 @@ pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&Mod
     }
 }
 
-/// Returns the help for a key.
 fn help(name: &str) -> &'static str {
     match name {
         "use_sliding_window" | "use_swa" => {

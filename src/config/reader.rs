@@ -227,7 +227,6 @@ fn caps(fields: &mut Fields<'_>, caps: Caps) -> SoftCaps {
     }
 }
 
-/// The positions of a model.
 struct Positions {
     ropes: Ropes,
     logn: Option<LogN>,

@@ -14,7 +14,6 @@ use super::fields::{Fields, ShortJson};
 use super::rope::{Rope, RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
 
-/// The rotary embeddings of a model.
 #[derive(Debug)]
 pub(super) struct Ropes {
     pub(super) global: Rope,

@@ -34,7 +34,6 @@ impl<'a> Text<'a> {
         Ok(text)
     }
 
-    /// Returns the remaining text.
     pub(super) fn finish(mut self) -> Result<(String, Option<&'a str>), Diagnostics> {
         let rest = self.stream.clone().finish()?.unwrap_or_default();
         let (mut text, stop) = self.add(&rest);

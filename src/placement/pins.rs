@@ -348,9 +348,6 @@ impl Pins {
     }
 
     /// Returns the pinned layout of a value.
-    ///
-    /// # Errors
-    /// Fails if the pin names an unknown axis or dim.
     pub(super) fn value_pin(
         &self,
         name: &str,
@@ -381,9 +378,6 @@ impl Pins {
 
     /// Returns the dim along which a result is pinned, and the axes of more than one card that
     /// shard it.
-    ///
-    /// # Errors
-    /// Fails if the pin names an unknown axis or dim.
     pub(super) fn along(
         &self,
         name: &str,

@@ -22,8 +22,8 @@
 //! # Progress
 //! The first sequence in the order is served first, is never a victim, and can preempt all other
 //! sequences. [`Scheduler::submit`] refuses requests that do not fit alone. So the first sequence
-//! computes a token in each step, unless it or a victim is still in flight. By rule 1, only a
-//! bounded number of later requests can become first.
+//! computes a token in each step, unless it, a victim or an ended sequence is still in flight. By
+//! rule 1, only a bounded number of later requests can become first.
 //!
 //! # Forks
 //! The samples of a request are sequences with the same prompt. The first sample computes the

@@ -46,9 +46,6 @@ impl Delta {
 }
 
 /// Reads the updates of a folder, by tensor of `checkpoint`.
-///
-/// # Errors
-/// Every problem of the folder's files, and every tensor that does not fit the checkpoint.
 pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<String, Delta>, Diagnostics> {
     let path = folder.join(CONFIG);
     let text = file::read_text(&path).map_err(|error| {
@@ -88,9 +85,6 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
 }
 
 /// Returns the names of both factors of each adapted layer.
-///
-/// # Errors
-/// Every tensor that does not fit the checkpoint, and every missing factor.
 fn factors<'a>(
     weights: &'a Checkpoint,
     config: &PeftAdapter,

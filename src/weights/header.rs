@@ -49,9 +49,6 @@ pub(super) struct TensorEntry {
 
 /// Reads the file length and the first bytes of a file, including the whole header if the file has
 /// a valid one.
-///
-/// # Errors
-/// The file cannot be read.
 pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
     let length = file.metadata()?.len();
     let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(FIRST_BYTES)];
@@ -72,9 +69,6 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
 
 /// Returns the tensors of a file of `length` bytes, without computed buffers. `head` must contain
 /// the whole header. Problems name the file as `file`.
-///
-/// # Errors
-/// All problems of the file.
 pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<TensorEntry>, Diagnostics> {
     let (parsed, mut problems) = parse_any(file, head, length);
     let supported = parsed.into_iter().filter_map(|entry| entry.supported(file, &mut problems)).collect();
@@ -83,9 +77,6 @@ pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Tensor
 
 /// Returns all tensors of a file, sorted by offset, with any element type. Problems name the file
 /// as `name`.
-///
-/// # Errors
-/// The file cannot be read, or all problems of the header.
 pub(crate) fn any_entries(name: &str, file: &File) -> Result<Vec<AnyEntry>, Diagnostics> {
     let (head, length) = read(file).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
     let (parsed, problems) = parse_any(name, &head, length);

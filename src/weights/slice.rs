@@ -138,10 +138,6 @@ pub(super) struct StoredView<'a> {
 }
 
 impl<'a> StoredView<'a> {
-    /// Creates a view.
-    ///
-    /// # Errors
-    /// The tensor has too few elements, or its type cannot be converted.
     pub(super) fn new(stored: Stored<'a>, offset: usize, shape: &'a Shape, to: DType) -> Result<Self, Error> {
         let tensor = || stored.name.to_owned();
         if !convert::is_convertible(stored.dtype, to) {

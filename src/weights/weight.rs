@@ -48,9 +48,6 @@ pub(super) struct Scratch {
 
 impl<'a> Weight<'a> {
     /// Returns the weight of these shards. At least one shard is required.
-    ///
-    /// # Errors
-    /// The checkpoint has no tensor for this weight.
     pub(super) fn new(checkpoint: &'a Checkpoint, parts: &[&'a Tensor]) -> Result<Self, Error> {
         let first = *parts.first().ok_or_else(|| Error::fill("a weight without parts"))?;
         let (shape, dtype) = (&first.shape, first.dtype);

@@ -16,7 +16,6 @@ use ascend_tp::serving::{
 /// Number of different tokens. A small one makes equal prefixes and right guesses likely.
 const VOCABULARY: u64 = 5;
 
-/// Returns a hash of two numbers.
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0x2545_f491_4f6c_dd1d);
     x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

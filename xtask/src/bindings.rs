@@ -13,9 +13,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Takes `--check`, a toolkit folder, or no argument.
-///
-/// # Errors
-/// Libclang is missing for generation, or committed files differ.
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let is_check = words == ["--check"];
     if words.len() > 1 || words.iter().any(|word| word.starts_with('-') && !is_check) {

@@ -33,9 +33,6 @@ impl TimedTest {
 }
 
 /// Runs all tests whose name contains `part`, and returns a table of the slowest.
-///
-/// # Errors
-/// The build failed, or a test failed.
 pub(crate) fn list(part: &str) -> Result<String> {
     let mut tests = Vec::new();
     for built in built()? {

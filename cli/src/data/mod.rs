@@ -254,7 +254,6 @@ fn write_index(path: &Path, index: &TokenIndex) -> Result<(), Failure> {
     files::write("--out", path, |out| index.write(out))
 }
 
-/// Removes a file if it exists.
 fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -50,8 +50,6 @@ pub(super) struct Programs {
 }
 
 impl<'a> ExplainRequest<'a> {
-    /// # Errors
-    /// All sizes that do not fit the model.
     pub(super) fn new(config: &'a ModelConfig, options: &ExplainOptions) -> Result<Self, Diagnostics> {
         let context = options.context.unwrap_or(config.max_positions);
         let mut problems = Diagnostics::new();

@@ -193,7 +193,6 @@ pub(super) struct PeerOutput {
 }
 
 impl PeerOutput {
-    /// Parses the last line.
     pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
         let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {

@@ -43,7 +43,6 @@ const PEER_STEPS: usize = 8;
 /// Steps of the schedule; later steps use its final learning rate.
 const STEPS: usize = 1000;
 
-/// A measured training run.
 #[derive(Clone, Copy)]
 pub(crate) struct TrainCase {
     precision: TrainingPrecision,
@@ -142,7 +141,6 @@ fn dtypes() -> Vec<&'static str> {
     names
 }
 
-/// Parses the peer's output.
 pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     let mut written = PeerOutput::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();

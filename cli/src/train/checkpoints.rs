@@ -38,9 +38,6 @@ impl Checkpoints {
     }
 
     /// Starts a checkpoint after a step, if one is due. `state` is stored in addition to tensors.
-    ///
-    /// # Errors
-    /// The previous checkpoint could not be written, or a tensor is not finite.
     pub(super) fn after(
         &mut self,
         step: &StepOutcome,
@@ -60,9 +57,6 @@ impl Checkpoints {
 
     /// Writes unsaved weights, if `state` is given, and waits. Returns the folder of the last
     /// checkpoint of this run.
-    ///
-    /// # Errors
-    /// A checkpoint could not be written, or a tensor is not finite.
     pub(super) fn finish(
         mut self,
         trainer: &mut Trainer,

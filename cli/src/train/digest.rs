@@ -13,9 +13,6 @@ const PIECE: usize = 64 << 20;
 
 /// Returns the SHA-256 of all trained weights and optimizer states, as whole row-major tensors
 /// sorted by name.
-///
-/// # Errors
-/// A card fails, another process fails, or a process lacks its shard of a tensor.
 pub(super) fn of(trainer: &mut Trainer, group: &ProcessGroup) -> Result<String, Failure> {
     let mut parts = trainer.parts()?;
     let mut hash = Sha256::new();

@@ -24,9 +24,6 @@ pub(super) struct MeshAxes {
 }
 
 /// Returns the stages of a mesh for serving, and the grid of each stage.
-///
-/// # Errors
-/// The mesh is invalid, does not match the cards, or has data or context parallelism.
 pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
     let MeshAxes { stages, data, context, grid, .. } = mesh(text, cards)?;
     if data * context == 1 {

@@ -36,10 +36,6 @@ impl StepOptions {
 
     /// Returns the fastest layout of the cards, or None if the model is missing, which has been
     /// reported.
-    ///
-    /// # Errors
-    /// An option is unknown to the planner, the speed of the cards is unknown, or no split matches
-    /// all options.
     pub(super) fn planned(
         &self,
         recipe: &Recipe,
@@ -81,10 +77,6 @@ impl StepOptions {
     /// Lower is better.
     ///
     /// For a given mesh, more cards have a lower price.
-    ///
-    /// # Errors
-    /// See [`StepOptions::planned`]; also a mesh that does not match the cards or that `train`
-    /// refuses.
     pub(super) fn price(
         &self,
         on: StepContext<'_>,

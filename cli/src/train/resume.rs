@@ -97,10 +97,6 @@ pub(crate) fn is_exact(checkpoint: &Checkpoint) -> bool {
 }
 
 /// Returns the sharding of a run that continues from a checkpoint on another mesh.
-///
-/// # Errors
-/// The checkpoint is not from a run, training does not support the mesh, or the model's folder is
-/// incomplete.
 pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
     let MeshAxes { stages, data, replicas, context, tensor, grid } =

@@ -39,10 +39,6 @@ pub(super) struct Sample {
 
 impl Sample {
     /// Encodes a prompt for a model on this number of cards, with the tokenizer in `folder`.
-    ///
-    /// # Errors
-    /// The tokenizer is missing, the prompt is empty or does not fit the model's context, or the
-    /// model cannot be sharded over the cards.
     pub(super) fn new(
         prompt: &str,
         folder: &Path,
@@ -74,9 +70,6 @@ impl Sample {
     /// Generates the text. The first process prints it.
     ///
     /// `adapted` is the folder of the frozen weights and the adapters of the run.
-    ///
-    /// # Errors
-    /// The checkpoint cannot be read, or a card or another process fails.
     pub(super) fn show(
         &self,
         config: &ModelConfig,

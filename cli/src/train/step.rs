@@ -77,9 +77,6 @@ impl StepOptions {
     }
 
     /// Refuses options of a step for a command without `--train`.
-    ///
-    /// # Errors
-    /// Options of a step are given, but `train` is false.
     pub(crate) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
         if train || *self == Self::default() {
             return Ok(());
@@ -104,10 +101,6 @@ impl StepOptions {
 
     /// Returns the stages and the grid of a command without `--train`. `axes` lists the prefixes of
     /// the axes that the command takes.
-    ///
-    /// # Errors
-    /// Options of a step are given, an axis belongs only to a step, or the mesh does not match the
-    /// cards.
     pub(crate) fn serving(
         &self,
         command: &str,

@@ -127,10 +127,6 @@ pub(crate) struct PageStore {
 }
 
 impl PageStore {
-    /// Creates an empty store.
-    ///
-    /// # Errors
-    /// The operating system cannot create the file.
     pub(crate) fn new() -> io::Result<Self> {
         let file = nameless_file()?;
         forbid_shrinking(&file)?;

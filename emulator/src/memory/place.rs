@@ -56,9 +56,6 @@ pub(crate) struct StoredParts {
 impl StoredParts {
     /// Writes a list for other processes. The caller keeps the files open as long as any process
     /// may read the list.
-    ///
-    /// # Errors
-    /// The store cannot grow.
     pub(crate) fn new<'a>(
         store: &Arc<PageStore>,
         parts: impl IntoIterator<Item = FilePart<'a>>,

@@ -48,9 +48,6 @@ pub(crate) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Creates the memory of empty cards with `hbm_bytes` each.
-    ///
-    /// # Errors
-    /// The host cannot create a memory file.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let table =

@@ -64,7 +64,6 @@ impl Family {
         self.0.model_type
     }
 
-    /// Returns the facts about the family.
     pub(crate) const fn table(self) -> &'static FamilyTable {
         self.0
     }
@@ -102,7 +101,6 @@ impl fmt::Display for Family {
     }
 }
 
-/// Facts about a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FamilyTable {
     /// Name of the family in the list `architectures`.
@@ -317,7 +315,6 @@ pub(crate) enum Projections<const N: usize> {
 }
 
 impl<const N: usize> Projections<N> {
-    /// Returns the names of the tensors.
     pub(crate) const fn names(&self) -> &[&'static str] {
         match self {
             Self::Each(names) => names,

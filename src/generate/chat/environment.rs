@@ -33,9 +33,6 @@ impl Clock {
 }
 
 /// Returns the environment of chat templates, without a template.
-///
-/// # Errors
-/// minijinja refuses the syntax options.
 pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     minijinja_contrib::add_to_environment(&mut environment);

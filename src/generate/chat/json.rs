@@ -8,10 +8,6 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-/// Parses a JSON text.
-///
-/// # Errors
-/// The text is not JSON.
 pub(super) fn loads(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text)
 }
@@ -22,9 +18,6 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// Writes a value like the filter `tojson` of transformers. `ensure_ascii` is false by default, and
 /// HTML is not escaped.
-///
-/// # Errors
-/// The value has no JSON form, or an argument is wrong.
 #[expect(clippy::needless_pass_by_value, reason = "minijinja gives named arguments by value")]
 pub(super) fn dumps(
     value: &Value,

@@ -14,8 +14,8 @@
 //! - with `top_k` if at least this number of candidates is certain;
 //! - with `min_p` and no `top_k` if the certain candidates include all tokens that it keeps;
 //! - with `top_p` and no `top_k` if the certain candidates reach it, and the bounds of the sum of
-//!   weights leave no doubt about the last of them;
-//! - without a filter if the certain candidates include the drawn token, it is one of the first
+//!   weights leave no doubt about the last kept candidate;
+//! - without a filter if the drawn token is a certain candidate and one of the first
 //!   [`HEAD`](super::choice::HEAD), and the bounds leave no doubt about it.
 //!
 //! Tokens of weight 0, which is below e⁻⁷⁰⁸, are never needed.
@@ -141,9 +141,10 @@ impl Candidates<'_> {
 
     /// Returns bounds of the sum of all weights after all changes.
     ///
-    /// With `y ≤ 1` as the exponentials of the outside logits relative to the least likely
-    /// candidate, `log_sum_exp` gives their sum `q`. The sum of `yᵃ`, with `a` as the sum's
-    /// temperature divided by the request's, is between `q` and `n (q/n)ᵃ` for `n` tokens outside.
+    /// Let `y ≤ 1` be the exponential of an outside logit relative to the least likely candidate,
+    /// and `n` the number of tokens outside. `log_sum_exp` gives `q`, the sum of all `y`. The sum
+    /// of all `yᵃ` is between `q` and `n (q/n)ᵃ`, where `a` is the sum's temperature divided by the
+    /// request's.
     ///
     /// Returns nothing if the sum gives no bounds.
     ///

@@ -14,7 +14,7 @@
 //!    does not matter.
 //!
 //! The draw goes through the kept tokens in the same order. Without a filter it goes through the
-//! first [`HEAD`] tokens in this order, then through all others in the order of ids, so that a row
+//! first [`HEAD`] tokens in this order, then through all other tokens in the order of ids. So a row
 //! is never sorted whole.
 
 use super::SamplingError;

@@ -25,9 +25,6 @@ const NAMED_SPECIAL_TOKENS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_
 const EXTRA_SPECIAL_TOKENS: usize = 205;
 
 /// Returns the content of an equal `tokenizer.json`.
-///
-/// # Errors
-/// A line is not a token and a rank, or a rank or token is duplicated or missing.
 pub(super) fn to_tokenizer_json(file: &str, bytes: &[u8]) -> Result<Value, Diagnostics> {
     let tokens = parse(file, bytes)?;
     let alphabet = alphabet();

@@ -127,7 +127,6 @@ pub(super) struct Layers {
     pub(super) ops: Vec<Range<usize>>,
 }
 
-/// A part of a layer.
 #[derive(Clone, Copy)]
 enum Part {
     Attention,

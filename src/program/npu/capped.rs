@@ -12,7 +12,6 @@ use super::Emit;
 use super::training::zeros;
 
 impl Emit<'_> {
-    /// Returns the elements in another type.
     fn as_type(&mut self, x: View, dtype: DType) -> View {
         if x.dtype == dtype {
             return x;

@@ -5,7 +5,7 @@
 //! - Invariants: snapshots take at most the budget in bytes. A reserved snapshot is found only
 //!   after [`SlotPool::commit`].
 //! - Not here: the copies themselves. A step loads snapshots before its programs and saves them
-//!   after its programs, so that a snapshot can be evicted for a save in the step that loads it.
+//!   after. So a step can evict the snapshot that it loads.
 
 use std::sync::Arc;
 

@@ -72,7 +72,6 @@ pub enum Overlap {
 }
 
 impl Config {
-    /// Returns the problems of the config.
     pub(super) fn problems(&self) -> Diagnostics {
         let mut problems = Diagnostics::new();
         let ascending =

@@ -56,9 +56,6 @@ pub(super) struct Unread {
 
 impl Corpus {
     /// Opens all sources in their order. Problems of all sources are collected.
-    ///
-    /// # Errors
-    /// Every problem of every file, including tokens beyond the vocabulary.
     pub(super) fn open(options: &DataOptions) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut texts = TextProblems::with_limit(options.skip_bad_lines);
@@ -147,9 +144,6 @@ impl Corpus {
     }
 
     /// Appends the ids of a range, and for each id 1 if its label has weight zero, else 0.
-    ///
-    /// # Errors
-    /// A file can no longer be read.
     pub(super) fn read(
         &self,
         range: Range<u64>,

@@ -22,9 +22,6 @@ pub(super) enum Dataset {
 
 impl Dataset {
     /// Opens the files for a run that starts at `first_step`.
-    ///
-    /// # Errors
-    /// Every problem of the options and the files.
     pub(super) fn open(options: &DataOptions, first_step: u64) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         for (name, number) in [("sequence", options.sequence), ("global batch", options.global_batch)] {

@@ -350,9 +350,6 @@ pub(super) struct IndexedFile {
 
 impl IndexedFile {
     /// Opens `PREFIX.bin` and `PREFIX.idx`, and the files of the label flags if one exists.
-    ///
-    /// # Errors
-    /// Every problem of the files.
     pub(super) fn open(prefix: &Path) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let ignored = appended(prefix, IGNORE);
@@ -394,10 +391,6 @@ impl IndexedFile {
         self.ignore.is_some()
     }
 
-    /// Appends the tokens of a range.
-    ///
-    /// # Errors
-    /// The file cannot be read, for example because it was truncated.
     pub(super) fn read(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
         let size = self.index.dtype.size_bytes();
         self.index.dtype.read(&read_at(&self.bin, &range, size)?, into);
@@ -405,9 +398,6 @@ impl IndexedFile {
     }
 
     /// Appends for each token of a range 1 if its label has weight zero, else 0.
-    ///
-    /// # Errors
-    /// The file cannot be read, for example because it was truncated.
     pub(super) fn read_ignored(&self, range: Range<u64>, into: &mut Vec<u8>) -> io::Result<()> {
         match &self.ignore {
             Some(file) => into.extend(read_at(file, &range, 1)?.into_iter().map(|byte| u8::from(byte != 0))),

@@ -13,7 +13,6 @@ use super::order::shuffled;
 use super::{Batch, DataOptions, Error};
 use crate::base::Diagnostic;
 
-/// The samples of a corpus.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) corpus: Corpus,
@@ -27,9 +26,6 @@ pub(super) struct Packed {
 
 impl Packed {
     /// Divides a corpus into the samples of a run.
-    ///
-    /// # Errors
-    /// The corpus has fewer tokens than one sample.
     pub(super) fn new(corpus: Corpus, options: &DataOptions) -> Result<Self, Diagnostic> {
         let (tokens, sequence) = (corpus.tokens(), options.sequence as u64);
         if tokens <= sequence {
@@ -48,10 +44,6 @@ impl Packed {
         })
     }
 
-    /// Returns the batch of a step.
-    ///
-    /// # Errors
-    /// A file has changed since it was opened.
     pub(super) fn batch(&self, step: u64) -> Result<Batch, Error> {
         let mut batch = Batch::with_room(step, self.global_batch, self.sequence);
         for k in 0..self.global_batch as u64 {

@@ -64,10 +64,6 @@ enum Rest {
 }
 
 impl Reader {
-    /// Opens a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not a text.
     pub(super) fn open(of: &TextFile) -> Result<Self, Diagnostic> {
         let name = of.name();
         let unreadable = |error| Diagnostic::new(&name, "cannot be read").found(error);
@@ -208,9 +204,6 @@ fn text_of(path: &Path, name: &str) -> Result<String, Diagnostic> {
 
 /// Passes the encoded documents of a file to `take` in order, and the number of bytes read to
 /// `progress`. Documents with problems are left out.
-///
-/// # Errors
-/// `take` fails.
 pub(super) fn encode(
     of: &TextFile,
     encoder: &Encoder,

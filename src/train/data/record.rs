@@ -47,7 +47,6 @@ const SPEAKERS: [(&str, &str); 12] = [
     ("function", TOOL),
 ];
 
-/// A document before it is encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WrittenDocument {
     /// A text that is learned as a whole.
@@ -93,9 +92,6 @@ impl Turn {
 }
 
 /// Returns the document of a line without the surrounding white space; `None` for an empty line.
-///
-/// # Errors
-/// The line is not a JSON object, or not a document of a known kind.
 pub(super) fn parse(line: &[u8]) -> Result<Option<WrittenDocument>, String> {
     if line.is_empty() {
         return Ok(None);

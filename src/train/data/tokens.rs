@@ -37,11 +37,6 @@ pub(super) struct ReadyBatches {
 }
 
 impl ReadyBatches {
-    /// Opens the file for a run.
-    ///
-    /// # Errors
-    /// The file cannot be read, its tensors do not match the run in name, type or size, or a token
-    /// is beyond the vocabulary.
     pub(super) fn open(path: &Path, options: &DataOptions) -> Result<Self, Diagnostics> {
         let name = path.display().to_string();
         let unreadable = |error| Diagnostic::new(&name, "cannot be read").found(error);

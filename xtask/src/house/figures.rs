@@ -14,9 +14,6 @@ use crate::project;
 const EMULATOR: &str = "emulator/src/";
 
 /// Returns a Markdown table.
-///
-/// # Errors
-/// Git fails or does not know the commit, or a file is not valid Rust.
 pub(crate) fn since(commit: &str) -> Result<String> {
     let root = project::root();
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;

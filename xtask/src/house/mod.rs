@@ -26,10 +26,6 @@ const SPREAD: usize = 3;
 const LIBRARY: &str = "src/";
 const CIRCLES: [&str; 3] = ["src/", "emulator/src/", "emulator/operators/src/"];
 
-/// Returns the tables.
-///
-/// # Errors
-/// Git or cargo fails, or a file is not valid Rust.
 pub(crate) fn count() -> Result<String> {
     let root = project::root();
     let sources = source::read(&root)?;
@@ -130,9 +126,6 @@ struct PublicItem<'a> {
 }
 
 /// Lists public items that other files, documents and public signatures do not name.
-///
-/// # Errors
-/// Git fails, or a file is not valid Rust.
 pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
     let sources = source::read(&project::root())?;
     let items = Items::of(&sources)?;

@@ -101,9 +101,6 @@ struct Targets {
 }
 
 /// Returns the shown items of the crate with files below `folder`. The folder ends in `src/`.
-///
-/// # Errors
-/// A file is not valid Rust.
 pub(crate) fn shown(sources: &[RustFile], folder: &str) -> Result<Vec<ShownItem>> {
     let mut library = Library::default();
     for source in sources {

@@ -60,9 +60,6 @@ pub(super) struct CommandJob {
 
 impl CommandJob {
     /// Starts the command and waits until all ranks have met and handle signals.
-    ///
-    /// # Errors
-    /// The command cannot start, or a rank ends too early.
     pub(super) fn start(program: &Path, words: &[OsString], launch: JobLaunch, number: u64) -> Result<Self> {
         let mark = format!("{}-{number}", std::process::id());
         let folder = env::temp_dir().join(format!("kills-{mark}"));
@@ -154,10 +151,6 @@ impl CommandJob {
         }
     }
 
-    /// Records ended processes.
-    ///
-    /// # Errors
-    /// The system call fails.
     pub(super) fn look(&mut self, since: Instant) -> Result<()> {
         for process in self.processes.iter_mut().filter(|process| process.end.is_none()) {
             let status = match process.child {
@@ -172,9 +165,6 @@ impl CommandJob {
     }
 
     /// Waits until the awaited processes end, or for `limit`.
-    ///
-    /// # Errors
-    /// As for [`CommandJob::look`].
     pub(super) fn wait(&mut self, since: Instant, limit: Duration, awaited: &[usize]) -> Result<()> {
         loop {
             self.look(since)?;

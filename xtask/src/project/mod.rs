@@ -21,9 +21,6 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Lists files below `root` that git has or would add, as sorted relative paths.
-///
-/// # Errors
-/// Git fails.
 pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
@@ -39,9 +36,6 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Reads every text file below `root`, in path order.
-///
-/// # Errors
-/// Git fails, or a file cannot be read.
 pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in files(root)? {

@@ -34,9 +34,6 @@ const READ_BY_PATTERN: &str = "tests/compile_fail/";
 const TARGET_FOLDERS: [&str; 4] = ["src/bin/", "tests/", "benches/", "examples/"];
 
 /// Returns all findings.
-///
-/// # Errors
-/// Git cannot be run.
 pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     let paths = project::files(root)?;
     // Weights and pictures are not text.

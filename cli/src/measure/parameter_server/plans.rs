@@ -14,9 +14,6 @@ use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, GroupId, Pla
 use ascend_tp::schedule::verify;
 
 /// Returns the plans with a reduce and a broadcast in place of each summing `all_reduce`.
-///
-/// # Errors
-/// Returns the problems that `verify` finds.
 pub(super) fn with_servers(plans: &[Plan]) -> Result<Vec<Plan>, Diagnostics> {
     let served: Vec<Plan> = plans.iter().map(of_rank).collect();
     verify(&served)?;
