@@ -167,9 +167,11 @@ impl Root {
     fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
         say("building for aarch64");
         let mut command = self.cargo(&["test", "--no-run", "--quiet"]);
-        // The operator tests are a separate package. Chores run on the developer's machine and need
-        // git.
-        command.args(["--exclude", "ascend-tp-emulator-operators", "--exclude", "xtask"]);
+        // The unit tests of the emulator and of its operators are separate packages. Chores run on
+        // the developer's machine and need git.
+        for package in ["ascend-tp-emulator", "ascend-tp-emulator-operators", "xtask"] {
+            command.args(["--exclude", package]);
+        }
         command.args(["--lib", "--bins", "--test", SUITE_TESTS.0]);
         command.args(["--test", TESTS_OF_THE_PROGRAM]);
         command.arg("--message-format=json-render-diagnostics");
