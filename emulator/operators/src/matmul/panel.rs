@@ -20,7 +20,7 @@ use crate::view::StridedView;
 pub(crate) trait PanelElement: Pod {
     const DEPTH: usize;
     fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
-    /// Returns what rows of `dtype` are to [`SlabPacking`].
+    /// Returns the source of rows of `dtype` for [`SlabPacking`].
     fn source(dtype: AclType, precision: Precision) -> Option<Source>;
     fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>);
 }
@@ -208,7 +208,7 @@ impl PanelPacking {
         }
     }
 
-    /// Returns what the rows of a matrix are, if [`SlabPacking`] can read them where they are.
+    /// Returns the source for [`SlabPacking`], if it can read the rows of a matrix in place.
     pub(crate) fn in_place<T: PanelElement>(self, view: &StridedView) -> Option<Source> {
         let is_along_k = view.strides()[1] == 1 && view.dims()[1] > 0;
         T::source(view.dtype(), self.precision).filter(|_| is_along_k && pack::is_possible(self.isa))

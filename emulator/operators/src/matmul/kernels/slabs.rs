@@ -25,7 +25,7 @@ const TILES: usize = 32;
 /// Minimum elements of left rows that several threads pack.
 const LEAST_SHARED: usize = 1 << 16;
 
-/// `source` is what the right rows are ([`PanelPacking::in_place`]).
+/// Multiplies by right rows that [`PanelPacking::in_place`] accepts as `source`.
 pub(super) fn product<T: ProductElement>(
     tiles: &dyn Tiles,
     isa: Isa,

@@ -111,8 +111,8 @@ impl Source {
     }
 }
 
-/// Rows with `$bytes` bytes per register: `$load` reads them, `$load_some` the number of 16-bit
-/// numbers that are left, and `$widen` makes words of them.
+/// A step for rows with `$bytes` bytes per register. `$load` reads a whole register, `$load_some`
+/// the given count of 16-bit numbers. `$widen` converts to words.
 macro_rules! kernel {
     ($name:ident, $bytes:literal bytes: $load:expr, $load_some:expr, $widen:expr, $are_plain:expr) => {
         /// # Safety
@@ -219,7 +219,7 @@ mod tests {
                 .into_iter()
                 .flat_map(move |count| [1, 2, 15, 16, 17, 31, 32, 33, 100].map(|len| (isa, count, len)))
         }) {
-            // What is behind a row must not be read.
+            // Numbers between rows must not be read.
             let rows = |behind: f32| {
                 let row = move |row| (0..len).map(move |at| number(row, at)).chain([behind; 3]);
                 (0..count).flat_map(row).collect::<Vec<f32>>()
