@@ -40,3 +40,30 @@ fn more_blocks_change_no_bit_and_neither_does_a_graph() {
         assert_eq!(logits(5 * CacheBlocks::ROWS, launching), all, "{launching:?}");
     }
 }
+
+/// Returns the logits of the first token after a prompt, in a batch of `batch` equal prompts.
+fn first_logits(tokens: usize, batch: usize) -> Vec<Vec<f32>> {
+    let (model, cann) = (shipped(), cann(2));
+    let builder = Session::builder(&cann, &model).cards(2).batch(batch).precision(DType::BF16);
+    let mut session = builder.context(tokens + 1).start().unwrap();
+    let ids: Vec<u32> = (0..tokens).map(|at| (at * 37 % 4000) as u32 + 3).collect();
+    let request =
+        Request { stop_ids: Some(Vec::new()), max_new_tokens: Some(1), logits: true, ..Request::new(ids) };
+    let mut found = Vec::new();
+    session
+        .generate(&vec![request; batch], &mut |event| {
+            if let RequestEvent::Token(token) = event {
+                found.push(token.logits.unwrap().to_vec());
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    found
+}
+
+#[test]
+fn a_triangle_of_all_tokens_gives_the_bits_of_a_mask() {
+    // 5 · 1000 · 1024 cells are more than a triangle of 2048 tokens has, and a fifth of them are fewer.
+    let alone = first_logits(1000, 1).swap_remove(0);
+    assert!(first_logits(1000, 5).into_iter().all(|logits| logits == alone));
+}

@@ -116,7 +116,7 @@ fn penalties_biases_and_stop_ids_change_the_text_as_their_options_say() {
     let model = model_with(&[("generation_config.json", r#"{"eos_token_id": 0}"#)]);
     let run = |line: &str| {
         let line = format!("--json --prompt And~God --max-new-tokens 6 {line}");
-        let report = json(&generate(model.path(), &line));
+        let report = json(&generate(model.path(), line.trim_end()));
         let ids: Vec<u64> =
             report["sequences"][0]["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
         (ids, report)

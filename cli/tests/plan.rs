@@ -8,7 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching, NamedTensors, ProgramId};
 use ascend_tp::placement::{Grid, Residual};
-use ascend_tp::program::models::Head;
+use ascend_tp::program::models::{CacheBlocks, Head, input};
 use ascend_tp::schedule::plan::{Action, Plan, Step};
 use ascend_tp::schedule::{Exchanges, StepOrder, Target};
 use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
@@ -128,16 +128,16 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
     }
 }
 
-/// Returns the time between the ends of two runs on cards with a clock, in microseconds. The mask
-/// shows `keys` keys, by default all.
+/// Returns the time between the ends of two runs on cards with a clock, in microseconds.
+/// Attention reads `keys` rows of each sequence, by default all.
 fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let options = EngineOptions { launching, ..EngineOptions::default() };
     let mut inputs = NamedTensors::zeros(&plans[0].inputs);
-    if let (Some(keys), Some(mask)) = (keys, plans[0].inputs.iter().find(|input| input.name == "mask")) {
-        let room = mask.shape.last().copied().unwrap_or(1);
-        inputs.set("mask", (0..mask.shape.elems()).map(|at| at % room >= keys).collect::<Vec<bool>>());
+    if let Some(table) = plans[0].inputs.iter().find(|input| input.name == input::TABLE) {
+        let rows = table.shape[1] * CacheBlocks::ROWS;
+        inputs.set(input::LENGTHS, vec![keys.unwrap_or(rows) as i64; table.shape[0]]);
     }
     let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
     // The second run may record a graph.

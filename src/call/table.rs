@@ -54,6 +54,16 @@ const ONE_TOKEN_A_START: usize = 1;
 /// `rows` of [`Call::TurnedRows`]: places count the rows of all blocks.
 const PLACES_OF_ALL_ROWS: usize = 0;
 
+/// `preTokens` of a window. 0: no window.
+const fn tokens_before(window: usize) -> i64 {
+    if window == 0 { ALL_TOKENS } else { window as i64 - 1 }
+}
+
+/// `nextTokens` of a window. 0: no window.
+const fn tokens_after(window: usize) -> i64 {
+    if window == 0 { ALL_TOKENS } else { 0 }
+}
+
 /// Lengths of sequences until they are known: all rows of their blocks.
 fn every_row(table: Option<CallOperand<'_>>, block: usize) -> Argument<CallOperand<'static>> {
     table.map_or(NONE, |table| Argument::Ints(vec![(table.size(1) * block) as i64; table.size(0)]))
@@ -190,9 +200,14 @@ super::calls! {
     /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key; without a mask, each
     /// token reads all keys. With a table `[b,w]`, `k` and `v` are blocks `[n,block,k·d]`, the table has
     /// the blocks of each sequence, and `lengths[b]` is a host list: see [`Call::lengths`].
+    ///
+    /// With sparse mode 0 the mask is as given. With 3 and 4 it is a triangle of 2048 tokens for all
+    /// sizes, the last token reads the last key, and each earlier one reads one key less; with 4 a
+    /// token reads `window` keys. Otherwise `window` is 0.
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
         far_read q, far_read k, far_read v, maybe_read mask, maybe_read table, maybe_read lengths, far_write out,
-        with heads: usize, with kv_heads: usize, with scale: f64, with block: usize
+        with heads: usize, with kv_heads: usize, with scale: f64, with block: usize, with sparse_mode: usize,
+        with window: usize
     } (
         // query, key, value, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv
         q, Argument::Tensors(vec![k]), Argument::Tensors(vec![v]), NONE, mask, NONE, every_row(lengths.and(table), block),
@@ -206,10 +221,9 @@ super::calls! {
         // keySharedPrefix, valueSharedPrefix, actualSharedPrefixLen
         NONE, NONE, NONE,
         // numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads
-        heads, scale, ALL_TOKENS, ALL_TOKENS, BSND, kv_heads,
-        // sparseMode (the mask as given), innerPrecise (sums in full precision), blockSize,
-        // antiquantMode
-        0_i64, 0_i64, block, 0_i64,
+        heads, scale, tokens_before(window), tokens_after(window), BSND, kv_heads,
+        // sparseMode, innerPrecise (sums in full precision), blockSize, antiquantMode
+        sparse_mode, 0_i64, block, 0_i64,
         // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
         false, 0_i64, 0_i64, out, NONE,
     )

@@ -62,7 +62,7 @@ impl Known {
     /// Returns whether the tensor is an input, which no op overwrites.
     #[must_use]
     pub const fn is_of_input(&self) -> bool {
-        matches!(self.what, Derived::Hidden { .. })
+        matches!(self.what, Derived::Hidden { .. } | Derived::Triangle)
     }
 }
 
@@ -72,6 +72,8 @@ enum Derived {
     Largest(usize),
     /// The mask of tokens at these positions over the rows of a cache, twice.
     Hidden { length: usize, window: Option<usize> },
+    /// The mask of later tokens for any positions, twice.
+    Triangle,
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -530,7 +532,7 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         emit.write_shaped(out, [b, s, heads, d], |emit, out| {
             let (mask, kv_heads) = (Some(Box::new(mask)), k);
             let [q, k, v, out] = [q, keys, values, out].map(Box::new);
-            let (table, lengths, block, scale) = (None, None, 0, *scale);
+            let (table, lengths, block, sparse_mode, window, scale) = (None, None, 0, 0, 0, *scale);
             emit.calls.push(Call::FusedAttention {
                 q,
                 k,
@@ -543,6 +545,8 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
                 kv_heads,
                 scale,
                 block,
+                sparse_mode,
+                window,
             });
         });
         return;

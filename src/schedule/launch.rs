@@ -239,8 +239,22 @@ mod tests {
             [&[2, 1, 4, 16][..], &[50, 9, 32], &[50, 9, 32], &[2, 1, 1, 27], &[2, 3], &[2], &[2, 1, 4, 16]]
                 .map(|sizes| Box::new(view(0, sizes)));
         let (mask, table, lengths) = (Some(mask), Some(table), Some(lengths));
-        let (heads, kv_heads, scale, block) = (4, 2, 1.0, 9);
-        let call = Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };
+        let (heads, kv_heads, scale, block, sparse_mode, window) = (4, 2, 1.0, 9, 0, 0);
+        let call = Call::FusedAttention {
+            q,
+            k,
+            v,
+            mask,
+            table,
+            lengths,
+            out,
+            heads,
+            kv_heads,
+            scale,
+            block,
+            sparse_mode,
+            window,
+        };
         let distinct =
             |launch: Launch| launch.operands.iter().map(|operand| operand.distinct).collect::<Vec<_>>();
         assert_eq!(distinct(launch(&call)), [128, 1728, 1728, 54, 6, 128]);

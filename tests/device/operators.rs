@@ -194,8 +194,22 @@ fn attention_under_a_mask() {
         let [q, k, v, out, mask] = [0, 1, 2, 3, 4].map(view);
         let ([q, k, v, out], mask) = ([q, k, v, out].map(Box::new), Some(Box::new(mask)));
         let (heads, kv_heads, scale) = (2, 1, 0.5);
-        let (table, lengths, block) = (None, None, 0);
-        let call = Call::FusedAttention { q, k, v, mask, table, lengths, out, heads, kv_heads, scale, block };
+        let (table, lengths, block, sparse_mode, window) = (None, None, 0, 0, 0);
+        let call = Call::FusedAttention {
+            q,
+            k,
+            v,
+            mask,
+            table,
+            lengths,
+            out,
+            heads,
+            kv_heads,
+            scale,
+            block,
+            sparse_mode,
+            window,
+        };
         ascend_tp::exec::prepare(&call, &|view| Ok(tensors[view.buffer.index()].clone()), None)
     };
     card.run(attention(&card.bool(&[1, 1, 1, 2], &[false, false])));

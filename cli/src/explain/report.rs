@@ -7,7 +7,7 @@ use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
-use ascend_tp::program::models::{Head, layer_of};
+use ascend_tp::program::models::{CacheBlocks, Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
@@ -323,10 +323,11 @@ fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
         };
         plan.states.iter().map(local).sum()
     });
+    let blocks = CacheBlocks::of_sequences(request.deployment.batch, request.deployment.context, 1);
     CardBytes {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),
-        kv_per_token: cached / (request.deployment.batch * request.deployment.context) as u64,
+        kv_per_token: cached / (blocks.count * blocks.rows) as u64,
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),

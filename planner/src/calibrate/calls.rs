@@ -44,6 +44,8 @@ fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) 
         kv_heads,
         scale: 1.0 / (WIDTH as f64).sqrt(),
         block: 0,
+        sparse_mode: 0,
+        window: 0,
     }
 }
 

@@ -85,7 +85,7 @@ fn first_blocks(run: RunShape) -> Vec<usize> {
 
 /// Returns the inputs of a decoder about its caches, for a static batch: a sequence has the same
 /// blocks in each run. `tokens` are the positions of each sequence's new tokens, at least one.
-/// Padding on the right is written to the null block.
+/// Padding on the right takes the positions that follow, and is written to the null block.
 #[must_use]
 pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> [(&'static str, HostTensor); 4] {
     let RunShape { batch, sequence, table, blocks } = run;
@@ -99,12 +99,12 @@ pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> [(&'static str, H
                 CacheBlocks::NULL * blocks.rows + at % blocks.rows
             };
             slots.push(slot as i64);
-            positions.push(at.min(tokens.end - 1) as i64);
+            positions.push(at as i64);
         }
         let own = tokens.end.div_ceil(blocks.rows);
         let block = |at| if at < own { first + at } else { CacheBlocks::NULL };
         tables.extend((0..table).map(|at| block(at) as i64));
-        lengths.push(tokens.end as i64);
+        lengths.push((tokens.start + sequence).min(run.length()) as i64);
     }
     [
         (input::SLOTS, HostTensor::int([batch, sequence], DType::I64, slots)),
@@ -125,8 +125,8 @@ mod tests {
         let [slots, table, positions, lengths] = cache_inputs(run, &[15..18, 2..4]).map(|(_, tensor)| tensor);
         assert_eq!(slots.ints(), [31, 32, 33, 18, 19, 4]);
         assert_eq!(table.ints(), [1, 2, 1, 0]);
-        assert_eq!(positions.ints(), [15, 16, 17, 2, 3, 3]);
-        assert_eq!(lengths.ints(), [18, 4]);
+        assert_eq!(positions.ints(), [15, 16, 17, 2, 3, 4]);
+        assert_eq!(lengths.ints(), [18, 5]);
     }
 
     #[test]

@@ -91,8 +91,10 @@ impl CacheBlocks {
     /// Returns the blocks for `batch` sequences of `length` rows, and the null block of each pool.
     #[must_use]
     pub const fn of_sequences(batch: usize, length: usize, pools: usize) -> Self {
-        let each = batch.div_ceil(if pools == 0 { 1 } else { pools }) * length.div_ceil(Self::ROWS);
-        Self { count: pools * (1 + each), rows: Self::ROWS, pools }
+        let sequences = batch.div_ceil(if pools == 0 { 1 } else { pools });
+        // `verify` refuses sizes that saturate.
+        let own = sequences.saturating_mul(length.div_ceil(Self::ROWS));
+        Self { count: own.saturating_add(1).saturating_mul(pools), rows: Self::ROWS, pools }
     }
 }
 
@@ -108,7 +110,7 @@ pub mod input {
     /// `[b,s]` i64: row of each token among the rows of the sequence's blocks. Padding has the row
     /// of the last token.
     pub const POSITIONS: &str = "positions";
-    /// `[b]` i64: rows of each sequence that attention reads.
+    /// `[b]` i64: rows of each sequence that attention reads, up to the last token or padding.
     pub const LENGTHS: &str = "lengths";
     /// `[b,s,s]` bool: true hides a token from another one. Only for [`loss`](fn@super::loss).
     pub const MASK: &str = "mask";

@@ -9,6 +9,16 @@ use crate::program::op::Kind;
 
 use super::{Derived, Emit, Known, Local, fused_attention_takes, joined};
 
+/// Side of the mask of the sparse modes 3 and 4 (documentation of the operator).
+const TRIANGLE: usize = 2048;
+
+/// `sparseMode`: the mask as given.
+const GIVEN: usize = 0;
+/// `sparseMode`: each token reads the keys up to its own.
+const CAUSAL: usize = 3;
+/// `sparseMode`: each token reads a window of keys up to its own.
+const BAND: usize = 4;
+
 /// One pool of a cache with the sequences that own its blocks.
 struct Pool {
     sequences: std::ops::Range<usize>,
@@ -69,6 +79,51 @@ impl Emit<'_> {
         mask
     }
 
+    /// Returns the mask and the sparse mode of fused attention. A single token without a window
+    /// reads all rows that its length counts. Large masks would take more memory than the keys.
+    fn mask_of(
+        &mut self,
+        positions: &View,
+        length: usize,
+        window: Option<usize>,
+    ) -> (Option<Box<View>>, usize) {
+        let &[b, s] = positions.shape.sizes() else { unreachable!("positions have two dims, by their rule") };
+        if s == 1 && window.is_none() {
+            return (None, GIVEN);
+        }
+        // The triangle is aligned with the last token, which a shard of tokens may lack.
+        let has_all_tokens = self.operands[4].whole[1] == s;
+        if b * s * length > TRIANGLE * TRIANGLE && has_all_tokens {
+            let mode = if window.is_some() { BAND } else { CAUSAL };
+            return (Some(Box::new(self.triangle(positions))), mode);
+        }
+        let mask = self.rows_hidden(positions, length, window);
+        (Some(Box::new(self.shaped(mask, [b, 1, s, length]))), GIVEN)
+    }
+
+    /// Returns the mask of the sparse modes 3 and 4, which all layers share: row `i` hides the
+    /// columns after `i`.
+    fn triangle(&mut self, positions: &View) -> View {
+        let what = Derived::Triangle;
+        if let Some([mask, _]) = self.known(positions, what) {
+            return mask;
+        }
+        let sides = [TRIANGLE, TRIANGLE];
+        let numbers = self.temporary(DType::I32, [TRIANGLE]);
+        let [behind, within] = [(); 2].map(|()| self.temporary(DType::I32, sides));
+        let mask = self.temporary(DType::Bool, sides);
+        let (from, to, by) = (Number::Int(0), Number::Int(TRIANGLE as i64), Number::Int(1));
+        let (low, high) = (Number::Int(-(TRIANGLE as i64)), Number::Int(0));
+        self.calls.extend([
+            Call::Arange { out: numbers.clone(), from, to, by },
+            Call::Sub { a: numbers.repeat(0, TRIANGLE), b: numbers.repeat(1, TRIANGLE), out: behind.clone() },
+            Call::Clamp { x: behind.clone(), out: within.clone(), low, high },
+            Call::Ne { a: behind, b: within, out: mask.clone() },
+        ]);
+        self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
+        mask
+    }
+
     /// Returns the rows of each sequence's blocks, `[b,t,k,d]`.
     fn collected(&mut self, cache: &View, table: &View) -> View {
         let [blocks, block, heads, size] = [0, 1, 2, 3].map(|dim| cache.shape[dim]);
@@ -98,11 +153,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         let &[b, s, k, g, d] = q.shape.sizes() else { return };
         let length = table.shape[1] * keys.shape[1];
         if cap.is_none() && fused_attention_takes(q.dtype, d) {
-            // A single token reads all rows that its length counts.
-            let mask = (s > 1 || window.is_some()).then(|| {
-                let mask = emit.rows_hidden(&positions, length, window);
-                Box::new(emit.shaped(mask, [b, 1, s, length]))
-            });
+            let (mask, sparse_mode) = emit.mask_of(&positions, length, window);
             let q = emit.shaped(q, [b, s, k * g, d]);
             let rows = [keys.shape[0], keys.shape[1], k * d];
             let (keys, values) = (emit.shaped(keys, rows), emit.shaped(values, rows));
@@ -110,6 +161,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
             emit.write_shaped(out, [b, s, k * g, d], |emit, out| {
                 let (heads, kv_heads, block) = (k * g, k, rows[1]);
                 let (table, lengths) = (Some(Box::new(table)), Some(Box::new(lengths)));
+                let window = if sparse_mode == BAND { window.unwrap_or(0) } else { 0 };
                 let [q, k, v, out] = [q, keys, values, out].map(Box::new);
                 emit.calls.push(Call::FusedAttention {
                     q,
@@ -123,6 +175,8 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
                     kv_heads,
                     scale,
                     block,
+                    sparse_mode,
+                    window,
                 });
             });
             continue;

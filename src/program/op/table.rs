@@ -307,7 +307,7 @@ super::ops! {
     /// Attention over keys and values in the blocks of a cache. Queries are `[b,s,k,g,d]`. Keys and
     /// values `[n,t,k,d]` are `n` blocks of `t` rows. `table[b,w]` has the blocks of each sequence
     /// in the order of the tokens. A token at `positions[b,s]` reads its sequence's rows up to that
-    /// position. `lengths[b]` is the number of rows that any token of the sequence reads. It is an
+    /// position. Positions follow each other, and `lengths[b]` is one more than the last. It is an
     /// input, because operators need it on the host.
     ///
     /// Several pools share sequences and blocks evenly, in order. A table has the numbers of blocks

@@ -8,7 +8,7 @@ use crate::indexing::kernels::{self as index, Negative};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, in_place, input, ints, text, unmodelled};
+use crate::operator::row::{Operator, in_place, input, ints, text};
 use crate::operator::sets::INDEXES;
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::view::StridedView;
@@ -23,9 +23,6 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator {
         input(SLOT_MAPPING, INDEXES, 1, 1).contiguous(),
         input(VALUE, CACHED, 3, 3).contiguous().optional(),
         in_place(VALUE_CACHE_REF, CACHED, 4, 4).contiguous().optional(),
-        unmodelled(COMPRESS_LENS_OPTIONAL),
-        unmodelled(COMPRESS_SEQ_OFFSET_OPTIONAL),
-        unmodelled(SEQ_LENS_OPTIONAL),
         text(CACHE_MODE_OPTIONAL),
         text(SCATTER_MODE_OPTIONAL),
         ints(STRIDES_OPTIONAL).optional(),
