@@ -48,7 +48,7 @@ pub use crate::compile::{Deployment, Programs};
 pub use crate::placement::{Grid, Layout, Placed, Placement, place, print as print_placed};
 pub use crate::program::grad::gradients;
 pub use crate::program::interpret::interpret;
-pub use crate::program::models::{Head, RunShape, decoder};
+pub use crate::program::models::{CacheBlocks, Head, RunShape, decoder};
 pub use crate::program::text::print as print_program;
 pub use crate::program::tree::SumOrder;
 pub use crate::program::verify::verify as verify_program;
