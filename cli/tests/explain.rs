@@ -41,7 +41,8 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     let memory = &report["memory"];
     assert_eq!(memory["weights"].as_u64(), Some(held));
     assert_eq!(memory["kv_per_token"], 327_680);
-    assert_eq!(memory["kv_cache"], 327_680_u64 * 32_768);
+    // The blocks of the context, and the block that belongs to no sequence.
+    assert_eq!(memory["kv_cache"], 327_680_u64 * (32_768 + 128));
     assert!(weights.iter().chain(collectives).all(|row| !row["reason"].as_str().unwrap().is_empty()));
     assert_eq!(weights[1]["layer"], 0);
 }
