@@ -5,8 +5,8 @@
 use std::num::NonZeroU32;
 
 use ascend_tp::serving::{
-    Config, Forms, GroupConfig, Overlap, Request, RowResult, Scheduler, SequenceId, StepPlan, StepResult,
-    Tables,
+    Forms, GroupConfig, Overlap, QueuedRequest, RowResult, Scheduler, SchedulerConfig, SequenceId, StepPlan,
+    StepResult, Tables,
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -39,7 +39,7 @@ impl Host {
         let window = case.window.and_then(NonZeroU32::new);
         let mut groups = vec![GroupConfig { blocks, window: None }];
         groups.extend(window.map(|window| GroupConfig { blocks, window: Some(window) }));
-        let config = Config {
+        let config = SchedulerConfig {
             block_size: NonZeroU32::new(128)?,
             slots: None,
             decode_rows: vec![1, 2, 4, 8, 16, 32, 64, 128, REQUESTS],
@@ -59,7 +59,7 @@ impl Host {
             Self { scheduler: Scheduler::new(config).ok()?, tables, bytes: 0, has_drafts: case.drafts > 0 };
         for request in 0..REQUESTS {
             let prompt = (0..PROMPT).map(|at| at.wrapping_mul(request + 1) % 150_000).collect();
-            host.scheduler.submit(&Request::new(prompt, ANSWER)).ok()?;
+            host.scheduler.submit(&QueuedRequest::new(prompt, ANSWER)).ok()?;
         }
         while host.scheduler.load().waiting > 0 {
             host.step()?;

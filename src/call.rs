@@ -382,8 +382,8 @@ fn access(word: &str) -> Access {
 /// Defines the calls: variant, name, fields in text order, and the arguments of the C function.
 ///
 /// A field is a tensor that is read, written or updated, or a number (`with`). Calls with many
-/// tensors box them (`far_`), to keep the enum small. An optional tensor (`maybe_read`) is NULL if it
-/// is not given.
+/// tensors box them (`far_`), to keep the enum small. An optional tensor (`maybe_read`) is NULL if
+/// it is not given.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*

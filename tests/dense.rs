@@ -78,7 +78,7 @@ fn other_precisions_are_within_their_bounds() {
     }
 }
 
-/// A fault, by the fixture in which it must show.
+/// A fault, and the fixture that must show it.
 type Sabotage = (&'static str, &'static str, fn(&mut ModelConfig));
 
 fn attention(config: &mut ModelConfig, change: impl Fn(usize, &mut GroupedAttention)) {

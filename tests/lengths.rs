@@ -9,8 +9,8 @@ use ascend_tp::program::models::CacheBlocks;
 
 use crate::common::{cann, shipped};
 
-/// Returns the logits of two sequences: the longer one goes on in a second block, the shorter one ends
-/// before. `context` is the cache capacity.
+/// Returns the logits of two sequences: the longer one goes on in a second block, the shorter one
+/// ends before. `context` is the cache capacity.
 fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
     let (model, cann) = (shipped(), cann(2));
     let engine = EngineOptions { launching, ..EngineOptions::default() };
@@ -63,7 +63,8 @@ fn first_logits(tokens: usize, batch: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn a_triangle_of_all_tokens_gives_the_bits_of_a_mask() {
-    // 5 · 1000 · 1024 cells are more than a triangle of 2048 tokens has, and a fifth of them are fewer.
+    // 5 · 1000 · 1024 cells are more than a triangle of 2048 tokens has, and a fifth of them are
+    // fewer.
     let alone = first_logits(1000, 1).swap_remove(0);
     assert!(first_logits(1000, 5).into_iter().all(|logits| logits == alone));
 }

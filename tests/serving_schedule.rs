@@ -10,8 +10,8 @@ use std::num::NonZeroU32;
 
 use ascend_tp::base::Id as _;
 use ascend_tp::serving::{
-    Change, Config, End, Form, Forms, GroupConfig, Overlap, Request, RequestId, Scheduler, SequenceId,
-    SlotConfig, StepPlan, StepResult, TableId,
+    Change, End, Forms, GroupConfig, Overlap, QueuedRequest, RequestId, Scheduler, SchedulerConfig,
+    SequenceId, SlotConfig, StepPlan, StepResult, TableId, TokenForm,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -72,7 +72,7 @@ impl Sample {
         let identity = Identity { salt: arrival.salt, seed: mix(number, u64::from(sample)), prompt: length };
         let mut state = None;
         for &token in &prompt {
-            state = Some(identity.extend(forms, state, token, Form::Prompt));
+            state = Some(identity.extend(forms, state, token, TokenForm::Prompt));
         }
         let (mut expected, mut end) = (Vec::new(), End::Length);
         while expected.len() < arrival.max_new as usize {
@@ -82,7 +82,7 @@ impl Sample {
                 end = End::Stop;
                 break;
             }
-            state = Some(identity.extend(forms, state, token, Form::Generated));
+            state = Some(identity.extend(forms, state, token, TokenForm::Generated));
         }
         let (answer, rank) = (Vec::new(), (0, 0));
         Self {
@@ -119,7 +119,7 @@ struct Coverage {
 }
 
 struct Simulation<'a> {
-    config: Config,
+    config: SchedulerConfig,
     scheduler: Scheduler,
     executor: Executor,
     samples: BTreeMap<SequenceId, Sample>,
@@ -131,7 +131,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(config: &Config, coverage: &'a mut Coverage) -> Self {
+    fn new(config: &SchedulerConfig, coverage: &'a mut Coverage) -> Self {
         Self {
             config: config.clone(),
             scheduler: Scheduler::new(config.clone()).unwrap(),
@@ -146,12 +146,12 @@ impl<'a> Simulation<'a> {
     }
 
     fn submit(&mut self, arrival: &Arrival, event: u32, number: u64) {
-        let request = Request {
+        let request = QueuedRequest {
             samples: arrival.samples,
             priority: arrival.priority,
             salt: arrival.salt,
             wants_prompt_logprobs: arrival.wants_prompt_logprobs,
-            ..Request::new(arrival.prompt(number), arrival.max_new)
+            ..QueuedRequest::new(arrival.prompt(number), arrival.max_new)
         };
         // A request that can never fit is refused. A unit test checks that others are not.
         let Ok(id) = self.scheduler.submit(&request) else { return };
@@ -223,7 +223,7 @@ impl<'a> Simulation<'a> {
             );
             assert!(!chunk.tokens.is_empty());
             tokens += chunk.padded;
-            self.coverage.generated_chunks += u64::from(chunk.form == Form::Generated);
+            self.coverage.generated_chunks += u64::from(chunk.form == TokenForm::Generated);
         }
         if let Some(run) = &plan.decode {
             assert!(self.config.decode_rows.contains(&run.padded) && run.rows.len() <= run.padded as usize);
@@ -234,7 +234,7 @@ impl<'a> Simulation<'a> {
             tokens += run.padded * run.width;
             for row in &run.rows {
                 self.coverage.tokens_in_flight +=
-                    u64::from(matches!(row.first, ascend_tp::serving::Token::Result(_)));
+                    u64::from(matches!(row.first, ascend_tp::serving::StepToken::Result(_)));
                 self.coverage.recomputed_rows += u64::from(!row.samples);
             }
         }
@@ -369,7 +369,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn configs() -> impl Strategy<Value = Config> {
+fn configs() -> impl Strategy<Value = SchedulerConfig> {
     let group = (prop_oneof![6_u32..24, 40_u32..80], prop::option::of(2_u32..9));
     let slots = prop::option::weighted(0.3, (2_u32..6, 0_u64..8));
     let sizes = (1_u32..5, prop::collection::vec(group, 1..4), slots);
@@ -380,7 +380,7 @@ fn configs() -> impl Strategy<Value = Config> {
         let (spare, ageing, steps_in_flight, is_chained, is_same) = policy;
         let decode_rows = [1, 2, 4, 8][..rows].to_vec();
         let chunks: Vec<u32> = [1, 2, 4][..chunks].iter().map(|size| size * block).collect();
-        Config {
+        SchedulerConfig {
             block_size: NonZeroU32::new(block).unwrap(),
             groups: groups
                 .into_iter()

@@ -197,13 +197,14 @@ super::calls! {
     Zero "aclnnInplaceZero" { write into } (into)
     /// Sets every element to `value`.
     Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)
-    /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key; without a mask, each
-    /// token reads all keys. With a table `[b,w]`, `k` and `v` are blocks `[n,block,k·d]`, the table has
-    /// the blocks of each sequence, and `lengths[b]` is a host list: see [`Call::lengths`].
+    /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key; without a
+    /// mask, each token reads all keys. With a table `[b,w]`, `k` and `v` are blocks
+    /// `[n,block,k·d]`, the table has the blocks of each sequence, and `lengths[b]` is a host list:
+    /// see [`Call::lengths`].
     ///
-    /// With sparse mode 0 the mask is as given. With 3 and 4 it is a triangle of 2048 tokens for all
-    /// sizes, the last token reads the last key, and each earlier one reads one key less; with 4 a
-    /// token reads `window` keys. Otherwise `window` is 0.
+    /// With sparse mode 0 the mask is as given. With 3 and 4 it is a triangle of 2048 tokens for
+    /// all sizes, the last token reads the last key, and each earlier one reads one key less; with
+    /// 4 a token reads `window` keys. Otherwise `window` is 0.
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
         far_read q, far_read k, far_read v, maybe_read mask, maybe_read table, maybe_read lengths, far_write out,
         with heads: usize, with kv_heads: usize, with scale: f64, with block: usize, with sparse_mode: usize,
@@ -281,8 +282,8 @@ super::calls! {
     )
     /// The operator computes `out = a + weight · (b - a)`.
     Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
-    /// Writes new tokens to both caches `[blocks,t,n,d]`: token `i` to place `slots[i]` of all rows.
-    /// `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied. Both are
+    /// Writes new tokens to both caches `[blocks,t,n,d]`: token `i` to place `slots[i]` of all
+    /// rows. `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied. Both are
     /// `[tokens,n,d]`, dense except for the token stride.
     TurnedRows "cache_write" {
         far_read keys, far_read values, far_read cos, far_read sin, far_read slots, far_update key_cache, far_update value_cache

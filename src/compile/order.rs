@@ -74,8 +74,7 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
 fn leaves_one_part(program: &Program, op: &Op) -> bool {
     let source = || program.ops.values().iter().find(|source| source.results.contains(&op.operands[0]));
     op.kind.row().leaves_one_part
-        || matches!(op.kind, Kind::Scale { .. } | Kind::Cast { .. })
-            && source().is_some_and(|source| leaves_one_part(program, source))
+        || op.kind.row().keeps_one_part && source().is_some_and(|source| leaves_one_part(program, source))
 }
 
 fn of_op(placed: &Placed, op: &Op) -> Option<String> {

@@ -7,8 +7,8 @@ use crate::device::{
     operator,
 };
 
-/// Checks a call with the device's library and prepares it. `lengths` are the rows per sequence that
-/// attention over blocks reads; `None` means all.
+/// Checks a call with the device's library and prepares it. `lengths` are the rows per sequence
+/// that attention over blocks reads; `None` means all.
 ///
 /// # Errors
 /// The library or `tensor` refuses.

@@ -18,7 +18,7 @@ mod order;
 mod philox;
 mod processors;
 
-pub use candidates::{Candidate, Candidates, Ties};
+pub use candidates::{Candidates, Ties, TokenCandidate};
 pub use logprobs::LogProbabilities;
 pub use options::SamplingOptions;
 pub use processors::TokenMask;

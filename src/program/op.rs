@@ -166,6 +166,8 @@ pub struct Row {
     /// True if each element of a partial sum is nonzero on at most one rank. The order of addition
     /// then has no effect.
     pub leaves_one_part: bool,
+    /// True if that holds of the result whenever it holds of the first operand.
+    pub keeps_one_part: bool,
     /// Operands that may be partial sums.
     pub linear: Linear,
     /// Function that returns the element types of the results.
@@ -374,6 +376,7 @@ const BASE: Row = Row {
     rule: elementwise,
     tree: |_, _| Vec::new(),
     leaves_one_part: false,
+    keeps_one_part: false,
     linear: Linear::No,
     dtype: all_float,
     in_place: &[],
@@ -570,6 +573,18 @@ impl Kind {
         match self {
             Self::Attention { scale } => Self::RingAttention { axes: Vec::new(), scale },
             other => other,
+        }
+    }
+
+    /// Returns the op for a cache that is one pool. Ops without pools are unchanged.
+    #[must_use]
+    pub fn in_one_pool(&self) -> Self {
+        match *self {
+            Self::WriteSlots { .. } => Self::WriteSlots { pools: 1 },
+            Self::BlockAttention { scale, cap, window, .. } => {
+                Self::BlockAttention { scale, cap, window, pools: 1 }
+            }
+            ref other => other.clone(),
         }
     }
 

@@ -5,7 +5,7 @@
 //! - Invariants: the scheduler is pure. The same calls in the same order give the same plans. A
 //!   block with one owner is written by that sequence alone, and a shared block is never written. A
 //!   prefix hit compares the tokens themselves. `cached ≤ computed ≤ scheduled ≤ known + ahead`
-//!   holds for the lengths of each sequence ([`Lengths`]).
+//!   holds for the lengths of each sequence ([`SequenceLengths`]).
 //! - Not here: clocks, threads, IO, text, sampling, stop conditions other than the length, and the
 //!   caches themselves. Programs, host lists and device memory belong to the session.
 //!
@@ -23,10 +23,10 @@
 //! [`Forms::Same`] recomputes long generated ranges in chunks too.
 //!
 //! # Steps in flight
-//! A step can be planned before earlier steps have ended. [`Lengths`] count tokens in flight, and
-//! [`Token::Result`] stands for their ids. A sequence that ends in step `n` may have rows in later
-//! planned steps. These rows are void. Its blocks are released when the last of these steps has
-//! completed.
+//! A step can be planned before earlier steps have ended. [`SequenceLengths`] count tokens in
+//! flight, and [`StepToken::Result`] stands for their ids. A sequence that ends in step `n` may
+//! have rows in later planned steps. These rows are void. Its blocks are released when the last of
+//! these steps has completed.
 
 mod blocks;
 mod scheduler;
@@ -34,10 +34,10 @@ mod step;
 
 pub use blocks::{BlockId, BlockPool, Chain, Content, Forms, Group, SlotId, SlotPool, SnapshotId, States};
 pub use scheduler::{
-    Config, Delivery, Drafter, End, GroupConfig, Lengths, Load, Overlap, Request, RequestId, RowResult,
-    Scheduler, SequenceId, SlotConfig, StepResult,
+    Delivery, Drafter, End, GroupConfig, Load, Overlap, QueuedRequest, RequestId, RowResult, Scheduler,
+    SchedulerConfig, SequenceId, SequenceLengths, SlotConfig, StepResult,
 };
 pub use step::{
-    Change, Chunk, DecodeError, DecodeRun, Form, ResultRef, ResultRow, Row, SlotCopy, StepPlan, Table,
-    TableId, Tables, Token,
+    BlockTable, Change, Chunk, DecodeError, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan,
+    StepToken, TableId, Tables, TokenForm,
 };

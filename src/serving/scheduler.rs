@@ -2,8 +2,8 @@
 //!
 //! - Input: requests ([`Scheduler::submit`]), cancels, and results of steps.
 //! - Output: a [`StepPlan`], and the [`Delivery`]s of a completed step.
-//! - Invariants: no clock, no IO, no randomness. [`Lengths`] hold for each sequence. The strongest
-//!   running sequence always progresses (see below).
+//! - Invariants: no clock, no IO, no randomness. [`SequenceLengths`] hold for each sequence. The
+//!   strongest running sequence always progresses (see below).
 //! - Not here: sampling, stop conditions other than the length, and text.
 //!
 //! # Policy
@@ -43,17 +43,19 @@ use smallvec::SmallVec;
 
 use crate::base::{Diagnostic, Diagnostics, Id as _};
 use crate::serving::blocks::{BlockPool, Chain, Group, SlotPool, SnapshotId, States};
-use crate::serving::step::{Change, SlotCopy, Table, TableId, len};
+use crate::serving::step::{BlockTable, Change, SlotCopy, TableId, len};
 use sequence::{Phase, Rank, Sequence};
 
-pub use config::{Config, GroupConfig, Overlap, SlotConfig};
-pub use request::{Delivery, Drafter, End, Load, Request, RequestId, RowResult, SequenceId, StepResult};
-pub use sequence::Lengths;
+pub use config::{GroupConfig, Overlap, SchedulerConfig, SlotConfig};
+pub use request::{
+    Delivery, Drafter, End, Load, QueuedRequest, RequestId, RowResult, SequenceId, StepResult,
+};
+pub use sequence::SequenceLengths;
 
 /// The state of all requests.
 #[derive(Debug)]
 pub struct Scheduler {
-    config: Config,
+    config: SchedulerConfig,
     states: States,
     waiting: BTreeMap<Rank, Sequence>,
     /// Running sequences by table. A free table has `None`.
@@ -102,7 +104,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Returns all problems of the config.
-    pub fn new(config: Config) -> Result<Self, Diagnostics> {
+    pub fn new(config: SchedulerConfig) -> Result<Self, Diagnostics> {
         config.problems().into_result(())?;
         let group = |group: &GroupConfig| Group {
             pool: BlockPool::new(group.blocks),
@@ -137,7 +139,7 @@ impl Scheduler {
     /// # Errors
     /// The request can never be served: it is empty, longer than the context, or larger than the
     /// cache of a group.
-    pub fn submit(&mut self, request: &Request) -> Result<RequestId, Diagnostic> {
+    pub fn submit(&mut self, request: &QueuedRequest) -> Result<RequestId, Diagnostic> {
         self.check(request)?;
         let id = RequestId(self.next_request);
         self.next_request += 1;
@@ -155,7 +157,7 @@ impl Scheduler {
                 max_new: request.max_new_tokens,
                 wants_prompt_logprobs: request.wants_prompt_logprobs && sample == 0,
                 tokens: request.prompt.clone(),
-                lengths: Lengths { known, ..Lengths::default() },
+                lengths: SequenceLengths { known, ..SequenceLengths::default() },
                 chain,
                 published: 0,
                 tables: SmallVec::new(),
@@ -172,7 +174,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    fn check(&self, request: &Request) -> Result<(), Diagnostic> {
+    fn check(&self, request: &QueuedRequest) -> Result<(), Diagnostic> {
         let wrong = |message: &str| Diagnostic::new(format!("request {}", self.next_request), message);
         if request.prompt.is_empty() {
             return Err(wrong("the prompt is empty").expected("at least 1 token").found(0));
@@ -252,13 +254,13 @@ impl Scheduler {
 
     /// Returns the lengths of the sequence that holds a table.
     #[must_use]
-    pub fn lengths(&self, table: TableId) -> Option<Lengths> {
+    pub fn lengths(&self, table: TableId) -> Option<SequenceLengths> {
         self.running.get(table.index())?.as_ref().map(|sequence| sequence.lengths)
     }
 
     /// Returns the block table of a running sequence in one group.
     #[must_use]
-    pub fn table(&self, table: TableId, group: usize) -> Option<&Table> {
+    pub fn table(&self, table: TableId, group: usize) -> Option<&BlockTable> {
         self.running.get(table.index())?.as_ref()?.tables.get(group)
     }
 

@@ -18,7 +18,7 @@ use crate::base::define_id;
 use crate::serving::blocks::{BlockId, SlotId, SnapshotId};
 
 pub use bytes::DecodeError;
-pub use tables::{Table, Tables};
+pub use tables::{BlockTable, Tables};
 
 define_id!(
     /// The index of a running sequence: its block tables in all groups, and its slot.
@@ -82,7 +82,7 @@ pub struct SlotCopy {
 
 /// The form of a token, by its position in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TokenForm {
     /// The form of a prompt.
     Prompt,
     /// The form of generated tokens.
@@ -101,7 +101,7 @@ pub struct Chunk {
     /// Number of tokens of the program, with padding on the right.
     pub padded: u32,
     /// The form of all tokens.
-    pub form: Form,
+    pub form: TokenForm,
     /// Whether the last token's logits give a new token.
     pub samples: bool,
 }
@@ -114,18 +114,18 @@ pub struct DecodeRun {
     /// Number of tokens per row of the program, with padding on the right.
     pub width: u32,
     /// Rows of sequences, without padding rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DecodeRow>,
 }
 
 /// Contiguous tokens of one sequence in the generated form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct DecodeRow {
     /// The table of the sequence.
     pub table: TableId,
     /// Position of the first token.
     pub position: u32,
     /// The first token, known or in flight.
-    pub first: Token,
+    pub first: StepToken,
     /// Further known tokens, which a preemption dropped.
     pub known: SmallVec<[u32; 4]>,
     /// Draft tokens after the known ones.
@@ -134,7 +134,7 @@ pub struct Row {
     pub samples: bool,
 }
 
-impl Row {
+impl DecodeRow {
     /// Returns the number of tokens, known ones and drafts.
     #[must_use]
     pub fn token_count(&self) -> u32 {
@@ -144,7 +144,7 @@ impl Row {
 
 /// The first token of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum StepToken {
     /// The id is known to the scheduler.
     Id(u32),
     /// The token that a step in flight samples.

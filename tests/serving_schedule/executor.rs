@@ -1,4 +1,4 @@
-//! A model of all ranks: caches whose entries are hashes of the tokens they were computed from.
+//! A model of all ranks: an entry of a cache is the hash of the tokens before it.
 //!
 //! - Input: the bytes of plans, in order.
 //! - Output: sampled tokens.
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::Id as _;
 use ascend_tp::serving::{
-    BlockId, Config, Form, Forms, GroupConfig, ResultRow, Row, RowResult, SlotId, SnapshotId, StepPlan,
-    StepResult, TableId, Tables, Token,
+    BlockId, DecodeRow, Forms, GroupConfig, ResultRow, RowResult, SchedulerConfig, SlotId, SnapshotId,
+    StepPlan, StepResult, StepToken, TableId, Tables, TokenForm,
 };
 
 /// Number of different tokens. A small one makes equal prefixes and right guesses likely.
@@ -22,7 +22,7 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Data of a sequence that the sampler and the embedding need, besides its tokens.
+/// Data of a sequence that the sampler and the embedding need in addition to its tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) salt: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Returns the state after one more token.
-    pub(crate) fn extend(self, forms: Forms, state: Option<u64>, token: u32, form: Form) -> u64 {
-        let form = u64::from(forms == Forms::ByPosition && form == Form::Generated);
+    pub(crate) fn extend(self, forms: Forms, state: Option<u64>, token: u32, form: TokenForm) -> u64 {
+        let form = u64::from(forms == Forms::ByPosition && form == TokenForm::Generated);
         mix(state.unwrap_or(self.salt), u64::from(token) * 2 + form)
     }
 
@@ -47,7 +47,7 @@ impl Identity {
 struct Entry {
     position: u32,
     token: u32,
-    form: Form,
+    form: TokenForm,
     state: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &SchedulerConfig) -> Self {
         let rows = *config.decode_rows.last().unwrap() as usize;
         Self {
             block_size: config.block_size.get(),
@@ -102,7 +102,7 @@ impl Executor {
             }
             let mut state = 0;
             for (position, &token) in (chunk.start..).zip(&chunk.tokens) {
-                assert_eq!(chunk.form == Form::Prompt, position < identity.prompt, "form of a chunk");
+                assert_eq!(chunk.form == TokenForm::Prompt, position < identity.prompt, "form of a chunk");
                 state = self.compute(chunk.table, position, token, chunk.form, identity);
                 self.set_slot(chunk.table, position, state);
             }
@@ -123,11 +123,11 @@ impl Executor {
         result
     }
 
-    fn run_row(&mut self, row: &Row, identity: Identity) -> RowResult {
+    fn run_row(&mut self, row: &DecodeRow, identity: Identity) -> RowResult {
         assert!(row.position >= identity.prompt, "a prompt token in a row");
         let first = match row.first {
-            Token::Id(id) => id,
-            Token::Result(source) => {
+            StepToken::Id(id) => id,
+            StepToken::Result(source) => {
                 let results = &self.results[&source.step];
                 let found = match source.row {
                     ResultRow::Chunk => results.chunk.as_ref().unwrap(),
@@ -139,7 +139,7 @@ impl Executor {
         let known = std::iter::once(&first).chain(&row.known);
         let (mut tokens, mut state, mut position) = (RowResult::default().tokens, 0, row.position);
         for &token in known {
-            state = self.compute(row.table, position, token, Form::Generated, identity);
+            state = self.compute(row.table, position, token, TokenForm::Generated, identity);
             self.set_slot(row.table, position, state);
             position += 1;
         }
@@ -174,7 +174,14 @@ impl Executor {
     }
 
     /// Computes a token from the entries that its query reads.
-    fn compute(&mut self, table: TableId, position: u32, token: u32, form: Form, identity: Identity) -> u64 {
+    fn compute(
+        &mut self,
+        table: TableId,
+        position: u32,
+        token: u32,
+        form: TokenForm,
+        identity: Identity,
+    ) -> u64 {
         let mut before: Option<u64> = None;
         for group in 0..self.groups.len() {
             let start =
@@ -211,7 +218,7 @@ impl Executor {
         identity: Identity,
         before: u64,
     ) -> u64 {
-        self.write(table, position, token, Form::Generated, identity, Some(before))
+        self.write(table, position, token, TokenForm::Generated, identity, Some(before))
     }
 
     fn write(
@@ -219,7 +226,7 @@ impl Executor {
         table: TableId,
         position: u32,
         token: u32,
-        form: Form,
+        form: TokenForm,
         identity: Identity,
         before: Option<u64>,
     ) -> u64 {

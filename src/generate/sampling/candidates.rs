@@ -34,7 +34,7 @@ const ROUNDING: f64 = 1e-8;
 
 /// A token and its logit before all changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
+pub struct TokenCandidate {
     /// Id in the vocabulary.
     pub token: u32,
     /// Logit of the model.
@@ -54,7 +54,7 @@ pub enum Ties {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidates<'a> {
     /// The tokens with the largest logits, in any order and without duplicates.
-    pub tokens: &'a [Candidate],
+    pub tokens: &'a [TokenCandidate],
     /// The order of selection among equal logits.
     pub ties: Ties,
     /// Logarithm of the sum of the exponentials of all logits of the row, divided by
@@ -111,11 +111,9 @@ impl Candidates<'_> {
         known: &mut Vec<RankedToken>,
     ) -> Rest<'static> {
         known.clear();
-        known.extend(
-            self.tokens
-                .iter()
-                .map(|Candidate { token, logit }| RankedToken::new(*token, processors.logit(*token, *logit))),
-        );
+        known.extend(self.tokens.iter().map(|TokenCandidate { token, logit }| {
+            RankedToken::new(*token, processors.logit(*token, *logit))
+        }));
         known.sort_unstable_by_key(|token| std::cmp::Reverse(*token));
         let Some(least) = least else { return Rest::Nothing };
         let old = match self.ties {
@@ -156,7 +154,7 @@ impl Candidates<'_> {
         processors: Processors<'_>,
         weights: Weights,
     ) -> Result<Option<Bounds>, SamplingError> {
-        let new = |candidate: &Candidate| weights.of(processors.logit(candidate.token, candidate.logit));
+        let new = |candidate: &TokenCandidate| weights.of(processors.logit(candidate.token, candidate.logit));
         let inside: f64 = self.tokens.iter().map(new).sum();
         let rounded =
             |low: f64, high: f64| Bounds { low: low * (1.0 - ROUNDING), high: high * (1.0 + ROUNDING) };
@@ -168,7 +166,7 @@ impl Candidates<'_> {
         let unit = f64::from(least.logit()) / sum_temperature;
         let whole = f64::from(self.log_sum_exp);
         let error = SUM_ERROR[0] + SUM_ERROR[1] * whole.abs();
-        let old = |candidate: &Candidate| (f64::from(candidate.logit) / sum_temperature - unit).exp();
+        let old = |candidate: &TokenCandidate| (f64::from(candidate.logit) / sum_temperature - unit).exp();
         let old: f64 = self.tokens.iter().map(old).sum();
         let outside = (self.vocabulary - self.tokens.len()) as f64;
         let low = ((whole - error - unit).exp() - old * (1.0 + ROUNDING)).clamp(0.0, outside);
@@ -207,10 +205,10 @@ mod tests {
     use super::*;
 
     /// Selects candidates as a card does.
-    fn candidates(logits: &[f32], count: usize) -> Vec<Candidate> {
+    fn candidates(logits: &[f32], count: usize) -> Vec<TokenCandidate> {
         let mut kept = Vec::new();
         most_likely(logits, count, &mut kept);
-        kept.iter().map(|token| Candidate { token: token.token(), logit: token.logit() }).collect()
+        kept.iter().map(|token| TokenCandidate { token: token.token(), logit: token.logit() }).collect()
     }
 
     fn log_sum_exp(logits: &[f32], temperature: f32) -> f32 {
@@ -289,7 +287,7 @@ mod tests {
         }
 
         /// Chooses from candidates with a sum that has the permitted error.
-        fn of_candidates(&self, ties: Ties, tokens: &[Candidate]) -> Result<Option<u32>, SamplingError> {
+        fn of_candidates(&self, ties: Ties, tokens: &[TokenCandidate]) -> Result<Option<u32>, SamplingError> {
             let sum_temperature = self.sum_temperature;
             let exact = log_sum_exp(&self.logits, sum_temperature);
             let log_sum_exp = exact + self.error * (0.9 * SUM_ERROR[0]) as f32;
@@ -316,7 +314,7 @@ mod tests {
             let least = tokens.last().unwrap().logit;
             tokens.retain(|candidate| candidate.logit > least);
             let equal = case.logits.iter().enumerate().rev().filter(|(_, logit)| **logit == least);
-            let equal = equal.map(|(token, logit)| Candidate { token: token as u32, logit: *logit });
+            let equal = equal.map(|(token, logit)| TokenCandidate { token: token as u32, logit: *logit });
             let missing = case.count.min(case.logits.len()) - tokens.len();
             tokens.extend(equal.take(missing));
             tokens.reverse();
@@ -399,9 +397,9 @@ mod tests {
 
     #[test]
     fn impossible_sums_and_logits_are_errors() {
-        let tokens = [Candidate { token: 3, logit: 2.0 }, Candidate { token: 5, logit: 1.0 }];
+        let tokens = [TokenCandidate { token: 3, logit: 2.0 }, TokenCandidate { token: 5, logit: 1.0 }];
         let options = SamplingOptions { temperature: 1.0, ..SamplingOptions::default() };
-        let sample = |tokens: &[Candidate], log_sum_exp, vocabulary| {
+        let sample = |tokens: &[TokenCandidate], log_sum_exp, vocabulary| {
             let candidates =
                 Candidates { tokens, ties: Ties::AnyOrder, log_sum_exp, sum_temperature: 1.0, vocabulary };
             Sampler::new(&options, 0, &[]).unwrap().sample_candidates(&candidates, 0, None)
@@ -410,9 +408,9 @@ mod tests {
         assert_eq!(sample(&tokens, f32::NAN, 9), Err(SamplingError::NoLargest));
         assert_eq!(sample(&[], 2.0, 9), Ok(None));
         assert_eq!(sample(&[], f32::NEG_INFINITY, 0), Err(SamplingError::NoLogits));
-        let wrong = [tokens[0], Candidate { token: 7, logit: f32::NAN }];
+        let wrong = [tokens[0], TokenCandidate { token: 7, logit: f32::NAN }];
         assert!(matches!(sample(&wrong, 2.0, 9), Err(SamplingError::NotFinite { token: 7, .. })));
-        let none = [0, 1].map(|token| Candidate { token, logit: f32::NEG_INFINITY });
+        let none = [0, 1].map(|token| TokenCandidate { token, logit: f32::NEG_INFINITY });
         assert_eq!(sample(&none, f32::NEG_INFINITY, 2), Err(SamplingError::NoPossibleToken { tokens: 2 }));
     }
 

@@ -6,7 +6,7 @@
 //! - Invariants: a token has the same float as the chosen token and among the most likely tokens.
 
 use super::SamplingError;
-use super::candidates::{Candidate, Candidates};
+use super::candidates::{Candidates, TokenCandidate};
 use super::choice::Weights;
 use super::order::{RankedToken, largest, most_likely};
 
@@ -60,7 +60,7 @@ impl LogProbabilities {
         let chosen = candidates.tokens.iter().find(|candidate| candidate.token == chosen);
         let likeliest = known.get(..count.min(candidates.vocabulary));
         let likeliest = likeliest.filter(|_| candidates.sum_temperature == 1.0);
-        let found = chosen.zip(likeliest).map(|(Candidate { logit, .. }, likeliest)| {
+        let found = chosen.zip(likeliest).map(|(TokenCandidate { logit, .. }, likeliest)| {
             Self::relative_to(f64::from(candidates.log_sum_exp), *logit, likeliest)
         });
         Ok(found)
@@ -120,8 +120,8 @@ mod tests {
     fn candidates_give_the_same_up_to_the_error_of_their_sum() {
         let logits = logits();
         let log_sum_exp = 12f32.ln();
-        let tokens = [2, 4, 1].map(|token| Candidate { token, logit: logits[token as usize] });
-        let of = |tokens: &[Candidate], chosen, count| {
+        let tokens = [2, 4, 1].map(|token| TokenCandidate { token, logit: logits[token as usize] });
+        let of = |tokens: &[TokenCandidate], chosen, count| {
             let ties = Ties::AnyOrder;
             let candidates = Candidates { tokens, ties, log_sum_exp, sum_temperature: 1.0, vocabulary: 5 };
             LogProbabilities::of_candidates(&candidates, chosen, count).unwrap()
@@ -131,7 +131,7 @@ mod tests {
         assert!(found.likeliest.iter().map(|(token, _)| token).eq([&1, &4]));
         // Another token outside may have the logit of the third candidate.
         assert_eq!((of(&tokens, 2, 3), of(&tokens, 0, 1)), (None, None));
-        let all = [0, 1, 2, 3, 4].map(|token| Candidate { token, logit: logits[token as usize] });
+        let all = [0, 1, 2, 3, 4].map(|token| TokenCandidate { token, logit: logits[token as usize] });
         assert_eq!(of(&all, 0, 99).unwrap().likeliest.len(), 5);
     }
 }

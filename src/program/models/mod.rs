@@ -2,7 +2,8 @@
 //!
 //! Input: a [`ModelConfig`] and the sizes of one run. Output: a [`Program`]. Shape letters: b
 //! batch, s sequence, n blocks of the cache, t rows of a block, w blocks of a sequence, h hidden, k
-//! key heads, g query heads per key head, d head size, r rotated dims, f intermediate, v vocabulary.
+//! key heads, g query heads per key head, d head size, r rotated dims, f intermediate, v
+//! vocabulary.
 //!
 //! Invariants: one builder builds every layer description that it supports, and refuses other ones
 //! by name. It never asks for the family. Inputs, states and params have the same names in all

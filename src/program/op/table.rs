@@ -133,6 +133,7 @@ super::ops! {
         /// Factor of each element.
         by: f64,
     } = "scale" {
+        keeps_one_part: true,
         linear: Linear::InEach(&[0]),
         host: Host::One(host::scale),
         npu: npu::scale,
@@ -411,6 +412,7 @@ super::ops! {
         /// The new element type.
         to: DType,
     } = "cast" {
+        keeps_one_part: true,
         dtype: |kind, _| match kind {
             Kind::Cast { to } => Ok(smallvec![*to]),
             _ => Err("not a cast".to_owned()),

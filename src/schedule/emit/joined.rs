@@ -7,7 +7,7 @@ use super::Emitter;
 use crate::base::{DType, Id, Number, Shape, defect};
 use crate::call::{Call, View};
 use crate::program::npu::joined::{self, Activation};
-use crate::program::{Emit, Kind, Known, Op, OpId, ValueId};
+use crate::program::{Emit, Known, Op, OpId, ValueId};
 use crate::schedule::join::{JoinedProduct, LaunchGroup, first_weight};
 use crate::schedule::plan::{Launched, Region};
 
@@ -271,7 +271,7 @@ impl Emitter<'_> {
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
         self.known.retain(Known::is_of_input);
         self.write_calls(one, |emit| {
-            joined::alone(&Kind::WriteSlots { pools: 1 }, vec![into.clone(), rows, slots], into, emit);
+            joined::alone(&ops[0].kind.in_one_pool(), vec![into.clone(), rows, slots], into, emit);
         });
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! Invariant: the head of the queue is admitted, or no sequence is. Not here: blocks for tokens
 //! without a hit. The step that computes such tokens allocates them.
 
-use super::config::Config;
-use super::sequence::{Lengths, Phase, Rank, Sequence, Work};
+use super::config::SchedulerConfig;
+use super::sequence::{Phase, Rank, Sequence, SequenceLengths, Work};
 use super::{Ordered, Scheduler, SequenceId};
 use crate::serving::step::{Change, SlotCopy, len};
 
@@ -75,7 +75,7 @@ impl Scheduler {
         let contents = sequence.chain.blocks();
         sequence.slot = self.states.slots.as_mut().and_then(|slots| slots.allocate());
         self.changes.push(Change::Admit { table, slot: sequence.slot });
-        sequence.tables = self.config.groups.iter().map(|_| super::Table::default()).collect();
+        sequence.tables = self.config.groups.iter().map(|_| super::BlockTable::default()).collect();
         for ((index, group), blocks) in self.states.groups.iter_mut().enumerate().zip(&mut sequence.tables) {
             let first = group.first_block(cached, size);
             drop(blocks.advance(first));
@@ -102,7 +102,7 @@ impl Scheduler {
             self.loads.push(SlotCopy { slot, snapshot });
         }
         let known = sequence.lengths.known;
-        sequence.lengths = Lengths { cached, computed: cached, scheduled: cached, known, ahead: 0 };
+        sequence.lengths = SequenceLengths { cached, computed: cached, scheduled: cached, known, ahead: 0 };
         sequence.published = cached / size;
         self.hit_tokens += u64::from(cached);
         let at = self.order.partition_point(|ordered| ordered.rank < sequence.rank);
@@ -113,9 +113,9 @@ impl Scheduler {
 
 /// Returns the number of blocks that a sequence needs from block `first` for its known tokens, plus
 /// one block.
-fn needed(config: &Config, group: usize, sequence: &Sequence, first: u32) -> u32 {
+fn needed(config: &SchedulerConfig, group: usize, sequence: &Sequence, first: u32) -> u32 {
     let size = config.block_size.get();
-    let Lengths { known, ahead, .. } = sequence.lengths;
+    let SequenceLengths { known, ahead, .. } = sequence.lengths;
     let end = ((known + ahead).div_ceil(size) + 1).min(sequence.wanted().div_ceil(size));
     end.saturating_sub(first).min(config.most_blocks(config.groups[group], sequence.wanted()))
 }

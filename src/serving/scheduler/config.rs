@@ -1,6 +1,6 @@
 //! Sizes and policy of a scheduler.
 //!
-//! - Input: a [`Config`].
+//! - Input: a [`SchedulerConfig`].
 //! - Output: the problems of the config, and the number of blocks that a sequence needs.
 //! - Not here: how many blocks fit a card.
 
@@ -11,7 +11,7 @@ use crate::serving::blocks::Forms;
 
 /// Sizes and policy of a scheduler.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SchedulerConfig {
     /// Tokens in a block.
     pub block_size: NonZeroU32,
     /// The groups of paged states. Each group has a separate block table.
@@ -71,7 +71,7 @@ pub enum Overlap {
     Chained,
 }
 
-impl Config {
+impl SchedulerConfig {
     pub(super) fn problems(&self) -> Diagnostics {
         let mut problems = Diagnostics::new();
         let ascending =

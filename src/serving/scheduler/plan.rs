@@ -5,12 +5,13 @@
 
 use smallvec::SmallVec;
 
-use super::sequence::{Lengths, Phase, Work};
+use super::sequence::{Phase, SequenceLengths, Work};
 use super::{Drafter, Flight, FlightRow, Scheduler};
 use crate::base::Id as _;
 use crate::serving::blocks::SnapshotId;
 use crate::serving::step::{
-    Change, Chunk, DecodeRun, Form, ResultRef, ResultRow, Row, SlotCopy, StepPlan, TableId, Token, len,
+    Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan, StepToken, TableId,
+    TokenForm, len,
 };
 
 /// The remaining tokens and rows of a step.
@@ -27,7 +28,7 @@ struct Budget {
 struct Step {
     budget: Budget,
     chunk: Option<Chunk>,
-    rows: Vec<Row>,
+    rows: Vec<DecodeRow>,
     saves: Vec<SlotCopy>,
     flight: Flight,
     proposed: Vec<u32>,
@@ -49,7 +50,7 @@ impl Scheduler {
         while let Some(ordered) = self.order.get(at) {
             let table = ordered.table;
             match self.running(table).work(&self.config) {
-                Work::Row => self.add_row(table, &mut step, drafter),
+                Work::DecodeRow => self.add_row(table, &mut step, drafter),
                 Work::Chunk { limit } if step.chunk.is_none() => self.add_chunk(table, limit, &mut step),
                 Work::Chunk { .. } | Work::Nothing => {}
             }
@@ -97,7 +98,7 @@ impl Scheduler {
         }
         let width = self.config.width();
         let sequence = self.running(table);
-        let Lengths { scheduled: start, known, .. } = sequence.lengths;
+        let SequenceLengths { scheduled: start, known, .. } = sequence.lengths;
         let count = known.saturating_sub(start).clamp(1, width);
         let end = start + count;
         step.proposed.clear();
@@ -119,13 +120,19 @@ impl Scheduler {
         let result = ResultRef { step: self.next_step, row: ResultRow::Decode(len(&step.rows)) };
         let sequence = self.sequence_mut(table);
         let first = match sequence.tokens.get(start as usize) {
-            Some(&id) => Token::Id(id),
-            None => Token::Result(sequence.source.expect("a token without id is in flight")),
+            Some(&id) => StepToken::Id(id),
+            None => StepToken::Result(sequence.source.expect("a token without id is in flight")),
         };
         let samples = end >= known;
         let further = sequence.tokens.get(start as usize + 1..end as usize).unwrap_or_default();
-        let row =
-            Row { table, position: start, first, known: further.into(), drafts: drafts.clone(), samples };
+        let row = DecodeRow {
+            table,
+            position: start,
+            first,
+            known: further.into(),
+            drafts: drafts.clone(),
+            samples,
+        };
         sequence.lengths.scheduled = end + len(&drafts);
         sequence.lengths.ahead += len(&drafts) + u32::from(samples);
         sequence.lengths.check();
@@ -138,7 +145,7 @@ impl Scheduler {
 
     fn add_chunk(&mut self, table: TableId, limit: u32, step: &mut Step) {
         let sequence = self.running(table);
-        let Lengths { scheduled: start, known, .. } = sequence.lengths;
+        let SequenceLengths { scheduled: start, known, .. } = sequence.lengths;
         let fits = |shape: &&u32| u64::from(**shape) <= step.budget.chunk_tokens;
         let Some(&largest) = self.config.chunks.iter().rev().find(fits) else { return };
         let mut end = limit.min(start.saturating_add(largest));
@@ -159,7 +166,7 @@ impl Scheduler {
         let sequence = self.sequence_mut(table);
         let samples = end == known && sequence.generated() < sequence.max_new;
         let tokens = sequence.tokens[start as usize..end as usize].to_vec();
-        let form = if start < sequence.prompt { Form::Prompt } else { Form::Generated };
+        let form = if start < sequence.prompt { TokenForm::Prompt } else { TokenForm::Generated };
         sequence.lengths.scheduled = end;
         sequence.lengths.ahead += u32::from(samples);
         sequence.lengths.check();

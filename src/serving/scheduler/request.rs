@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 /// A request: a prompt, and how many tokens to generate.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct QueuedRequest {
     /// The ids of the prompt.
     pub prompt: Vec<u32>,
     /// Maximum number of generated tokens per sample. At 0, only the prompt is computed.
@@ -24,7 +24,7 @@ pub struct Request {
     pub wants_prompt_logprobs: bool,
 }
 
-impl Request {
+impl QueuedRequest {
     /// Creates a request for one sample.
     #[must_use]
     pub const fn new(prompt: Vec<u32>, max_new_tokens: u32) -> Self {

@@ -2,15 +2,15 @@
 //!
 //! - Input: tokens that are scheduled, computed, and sampled.
 //! - Output: the next work of the sequence.
-//! - Invariants: [`Lengths`].
+//! - Invariants: [`SequenceLengths`].
 //! - Not here: blocks that other sequences hold.
 
 use smallvec::SmallVec;
 
-use super::config::{Config, Overlap};
+use super::config::{Overlap, SchedulerConfig};
 use super::request::{End, SequenceId};
 use crate::serving::blocks::{Chain, Forms, SlotId};
-use crate::serving::step::{ResultRef, Table};
+use crate::serving::step::{BlockTable, ResultRef};
 
 /// Place of a sequence in the order of service. Smaller is served first.
 ///
@@ -24,7 +24,7 @@ pub(super) struct Rank {
 
 /// The lengths of a sequence in tokens: `cached ≤ computed ≤ scheduled ≤ known + ahead`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lengths {
+pub struct SequenceLengths {
     /// Tokens with states from a prefix hit.
     pub cached: u32,
     /// Tokens with states in the caches, from the prefix hit and completed steps.
@@ -37,7 +37,7 @@ pub struct Lengths {
     pub ahead: u32,
 }
 
-impl Lengths {
+impl SequenceLengths {
     /// Checks the invariant.
     ///
     /// # Panics
@@ -67,7 +67,7 @@ pub(super) enum Work {
     /// The sequence waits for a step in flight.
     Nothing,
     /// A row of the decode run.
-    Row,
+    DecodeRow,
     /// A chunk that ends at `limit` at the latest.
     Chunk { limit: u32 },
 }
@@ -82,11 +82,11 @@ pub(super) struct Sequence {
     pub(super) wants_prompt_logprobs: bool,
     /// Ids of the prompt and of generated tokens.
     pub(super) tokens: Vec<u32>,
-    pub(super) lengths: Lengths,
+    pub(super) lengths: SequenceLengths,
     pub(super) chain: Chain,
     /// Number of blocks that are in the prefix index or were refused by it.
     pub(super) published: u32,
-    pub(super) tables: SmallVec<[Table; 2]>,
+    pub(super) tables: SmallVec<[BlockTable; 2]>,
     pub(super) slot: Option<SlotId>,
     pub(super) phase: Phase,
     /// Steps in flight with this sequence.
@@ -108,9 +108,9 @@ impl Sequence {
         self.lengths.known - self.prompt
     }
 
-    pub(super) fn work(&self, config: &Config) -> Work {
+    pub(super) fn work(&self, config: &SchedulerConfig) -> Work {
         let is_busy = self.drafts > 0 || (config.overlap == Overlap::Disjoint && self.in_flight > 0);
-        let Lengths { scheduled: start, known, ahead, .. } = self.lengths;
+        let SequenceLengths { scheduled: start, known, ahead, .. } = self.lengths;
         if self.phase != Phase::Running || is_busy || start >= self.wanted().min(known + ahead) {
             Work::Nothing
         } else if start < self.prompt {
@@ -118,12 +118,12 @@ impl Sequence {
         } else if config.forms == Forms::Same && known.saturating_sub(start) > config.width() {
             Work::Chunk { limit: known }
         } else {
-            Work::Row
+            Work::DecodeRow
         }
     }
 
     /// Extends the chain to all full blocks before `end`.
-    pub(super) fn extend_chain(&mut self, config: &Config, end: u32) {
+    pub(super) fn extend_chain(&mut self, config: &SchedulerConfig, end: u32) {
         let size = config.block_size.get() as usize;
         for number in self.chain.blocks().len()..end as usize / size {
             let tokens = &self.tokens[number * size..(number + 1) * size];
@@ -137,7 +137,7 @@ impl Sequence {
 
     /// Forgets all computed tokens, and the tables.
     pub(super) fn reset(&mut self) {
-        self.lengths = Lengths { known: self.lengths.known, ..Lengths::default() };
+        self.lengths = SequenceLengths { known: self.lengths.known, ..SequenceLengths::default() };
         self.published = 0;
         self.tables.clear();
         self.source = None;

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::serving::blocks::{BlockId, Forms};
-use crate::serving::step::{Chunk, Form, ResultRef, ResultRow, StepPlan, Token};
+use crate::serving::step::{Chunk, ResultRef, ResultRow, StepPlan, StepToken, TokenForm};
 
 /// 15 blocks of 4 tokens, chunks of 4 and 8 tokens, 4 rows, one step in flight.
-fn config() -> Config {
-    Config {
+fn config() -> SchedulerConfig {
+    SchedulerConfig {
         block_size: NonZeroU32::new(4).unwrap(),
         groups: vec![GroupConfig { blocks: 16, window: None }],
         slots: None,
@@ -25,16 +25,16 @@ fn config() -> Config {
     }
 }
 
-fn scheduler(config: Config) -> Scheduler {
+fn scheduler(config: SchedulerConfig) -> Scheduler {
     Scheduler::new(config).unwrap()
 }
 
 /// Returns a prompt of `length` tokens that no other `text` shares.
-fn request(text: u32, length: u32, max_new: u32) -> Request {
-    Request::new((0..length).map(|at| text * 1_000 + at).collect(), max_new)
+fn request(text: u32, length: u32, max_new: u32) -> QueuedRequest {
+    QueuedRequest::new((0..length).map(|at| text * 1_000 + at).collect(), max_new)
 }
 
-fn submit(scheduler: &mut Scheduler, requests: impl Iterator<Item = Request>) {
+fn submit(scheduler: &mut Scheduler, requests: impl Iterator<Item = QueuedRequest>) {
     for request in requests {
         scheduler.submit(&request).unwrap();
     }
@@ -54,7 +54,7 @@ fn result(plan: &StepPlan) -> StepResult {
     }
 }
 
-fn rows(plan: &StepPlan) -> &[crate::serving::Row] {
+fn rows(plan: &StepPlan) -> &[crate::serving::DecodeRow] {
     plan.decode.as_ref().map_or(&[], |run| &run.rows)
 }
 
@@ -85,7 +85,7 @@ fn a_prompt_runs_in_chunks_and_then_one_token_a_step() {
     let chunks: Vec<[u32; 3]> = (0..3).map(|_| chunk(&step(&mut it))).collect();
     assert_eq!(chunks, [[0, 8, 8], [8, 8, 8], [16, 2, 4]]);
     let first = step(&mut it);
-    assert_eq!((rows(&first)[0].position, rows(&first)[0].first), (18, Token::Id(7)));
+    assert_eq!((rows(&first)[0].position, rows(&first)[0].first), (18, StepToken::Id(7)));
     let last = plan(&mut it).unwrap();
     let delivery = it.complete(&result(&last)).unwrap();
     let sequence = SequenceId { request: RequestId(0), sample: 0 };
@@ -114,7 +114,7 @@ fn rows_run_next_to_a_chunk_and_keep_their_budget() {
     let plan = step(&mut it);
     assert_eq!((rows(&plan).len(), plan.decode.as_ref().unwrap().padded, chunk(&plan)), (3, 4, [0, 8, 8]));
     // With 11 tokens, 4 padded rows leave 7 for a chunk.
-    let mut it = scheduler(Config { step_tokens: 11, ..config() });
+    let mut it = scheduler(SchedulerConfig { step_tokens: 11, ..config() });
     for text in 0..4 {
         it.submit(&request(text, 4, 9)).unwrap();
     }
@@ -124,13 +124,13 @@ fn rows_run_next_to_a_chunk_and_keep_their_budget() {
 
 #[test]
 fn a_request_that_can_never_fit_is_refused() {
-    let refused = |request: Request| scheduler(config()).submit(&request).unwrap_err().to_string();
-    let fits = |request: Request| scheduler(config()).submit(&request).is_ok();
+    let refused = |request: QueuedRequest| scheduler(config()).submit(&request).unwrap_err().to_string();
+    let fits = |request: QueuedRequest| scheduler(config()).submit(&request).is_ok();
     assert_eq!(
         refused(request(0, 0, 1)),
         "request 0: the prompt is empty: expected at least 1 token, found 0"
     );
-    assert!(refused(Request { samples: 0, ..request(0, 1, 1) }).contains("no samples are requested"));
+    assert!(refused(QueuedRequest { samples: 0, ..request(0, 1, 1) }).contains("no samples are requested"));
     assert!(refused(request(0, 900, 101)).contains("expected at most 1000 tokens, found 1001"));
     // The last token is not computed: 61 tokens take 60 positions, which are 15 blocks.
     assert!(fits(request(0, 40, 21)) && fits(request(0, 60, 0)));
@@ -139,28 +139,31 @@ fn a_request_that_can_never_fit_is_refused() {
             .contains("expected at most 15 blocks of group 0, found 16 blocks of 4 tokens")
     );
     let windowed = GroupConfig { blocks: 16, window: NonZeroU32::new(8) };
-    let mut it = scheduler(Config { groups: vec![windowed], ..config() });
+    let mut it = scheduler(SchedulerConfig { groups: vec![windowed], ..config() });
     assert!(it.submit(&request(0, 900, 100)).is_ok(), "a window needs few blocks");
 }
 
 #[test]
 fn a_wrong_config_is_refused_with_all_its_problems() {
-    let wrong = |config: Config| Scheduler::new(config).unwrap_err().to_string();
-    let shapes = wrong(Config { decode_rows: vec![2, 2], chunks: vec![], ..config() });
+    let wrong = |config: SchedulerConfig| Scheduler::new(config).unwrap_err().to_string();
+    let shapes = wrong(SchedulerConfig { decode_rows: vec![2, 2], chunks: vec![], ..config() });
     assert_eq!(shapes.lines().count(), 2, "{shapes}");
-    assert!(wrong(Config { chunks: vec![0, 4], ..config() }).contains("chunks: illegal program shapes"));
-    assert!(wrong(Config { step_tokens: 7, ..config() }).contains("expected at least 8, found 7"));
     assert!(
-        wrong(Config { drafts: 1, step_tokens: 11, ..config() }).contains("expected at least 12, found 11")
+        wrong(SchedulerConfig { chunks: vec![0, 4], ..config() }).contains("chunks: illegal program shapes")
     );
-    let small = wrong(Config {
+    assert!(wrong(SchedulerConfig { step_tokens: 7, ..config() }).contains("expected at least 8, found 7"));
+    assert!(
+        wrong(SchedulerConfig { drafts: 1, step_tokens: 11, ..config() })
+            .contains("expected at least 12, found 11")
+    );
+    let small = wrong(SchedulerConfig {
         steps_in_flight: 0,
         groups: vec![GroupConfig { blocks: 1, window: None }],
         ..config()
     });
     assert_eq!(small.lines().count(), 2, "{small}");
     let slots = Some(SlotConfig { slots: 1, snapshot_bytes: 0, budget_bytes: 1 });
-    let slots = wrong(Config { slots, chunks: vec![4, 6], ..config() });
+    let slots = wrong(SchedulerConfig { slots, chunks: vec![4, 6], ..config() });
     assert_eq!(slots.lines().count(), 3, "{slots}");
 }
 
@@ -169,7 +172,8 @@ fn the_head_of_the_queue_waits_for_blocks_and_nobody_overtakes_it() {
     let mut it = scheduler(config());
     it.submit(&request(0, 32, 9)).unwrap();
     steps(&mut it, 4);
-    // The first request holds 8 blocks and needs two more for 33 tokens and one block, so 5 are left.
+    // The first request holds 8 blocks and needs two more for 33 tokens and one block, so 5 are
+    // left.
     it.submit(&request(1, 20, 1)).unwrap();
     it.submit(&request(2, 4, 1)).unwrap();
     step(&mut it);
@@ -187,7 +191,7 @@ fn the_head_of_the_queue_waits_for_blocks_and_nobody_overtakes_it() {
 fn rows_and_slots_limit_the_running_sequences() {
     let slots = Some(SlotConfig { slots: 3, snapshot_bytes: 1, budget_bytes: 0 });
     for (slots, most) in [(None, 4), (slots, 2)] {
-        let mut it = scheduler(Config { slots, ..config() });
+        let mut it = scheduler(SchedulerConfig { slots, ..config() });
         submit(&mut it, (0..6).map(|text| request(text, 4, 8)));
         steps(&mut it, 5);
         assert_eq!((it.load().running, it.load().waiting), (most, 6 - most));
@@ -203,10 +207,10 @@ fn a_prefix_hit_skips_full_blocks_and_computes_the_last_token() {
     assert_eq!(chunk(&step(&mut it)), [12, 4, 4], "at least one token is computed");
     it.submit(&request(0, 17, 1)).unwrap();
     assert_eq!(chunk(&step(&mut it)), [16, 1, 4]);
-    it.submit(&Request { wants_prompt_logprobs: true, ..request(0, 16, 1) }).unwrap();
+    it.submit(&QueuedRequest { wants_prompt_logprobs: true, ..request(0, 16, 1) }).unwrap();
     assert_eq!(chunk(&step(&mut it)), [0, 8, 8], "logprobs of the prompt need every position");
     step(&mut it);
-    it.submit(&Request { salt: 1, ..request(0, 16, 1) }).unwrap();
+    it.submit(&QueuedRequest { salt: 1, ..request(0, 16, 1) }).unwrap();
     assert_eq!(chunk(&step(&mut it)), [0, 8, 8], "another salt");
     assert_eq!(it.load().hit_tokens, 28);
 }
@@ -214,12 +218,12 @@ fn a_prefix_hit_skips_full_blocks_and_computes_the_last_token() {
 #[test]
 fn generated_blocks_serve_a_prompt_only_if_the_forms_are_the_same() {
     for (forms, start) in [(Forms::Same, 12), (Forms::ByPosition, 4)] {
-        let mut it = scheduler(Config { forms, ..config() });
+        let mut it = scheduler(SchedulerConfig { forms, ..config() });
         it.submit(&request(0, 4, 10)).unwrap();
         steps(&mut it, 10);
         let mut prompt = request(0, 4, 0).prompt;
         prompt.extend([7; 10]);
-        it.submit(&Request::new(prompt, 1)).unwrap();
+        it.submit(&QueuedRequest::new(prompt, 1)).unwrap();
         assert_eq!(chunk(&step(&mut it))[0], start);
     }
 }
@@ -227,7 +231,7 @@ fn generated_blocks_serve_a_prompt_only_if_the_forms_are_the_same() {
 #[test]
 fn a_window_releases_blocks_behind_it() {
     let window = NonZeroU32::new(5);
-    let mut it = scheduler(Config { groups: vec![GroupConfig { blocks: 16, window }], ..config() });
+    let mut it = scheduler(SchedulerConfig { groups: vec![GroupConfig { blocks: 16, window }], ..config() });
     it.submit(&request(0, 40, 9)).unwrap();
     steps(&mut it, 5);
     // Position 40 reads the keys from 36, which is the start of block 9.
@@ -247,9 +251,10 @@ fn a_window_releases_blocks_behind_it() {
 
 #[test]
 fn the_youngest_of_the_lowest_priority_is_preempted_and_computes_again() {
-    let mut it = scheduler(Config { groups: vec![GroupConfig { blocks: 13, window: None }], ..config() });
+    let mut it =
+        scheduler(SchedulerConfig { groups: vec![GroupConfig { blocks: 13, window: None }], ..config() });
     for (text, priority) in [(0, 0), (1, -1), (2, 1)] {
-        it.submit(&Request { priority, ..request(text, 8, 20) }).unwrap();
+        it.submit(&QueuedRequest { priority, ..request(text, 8, 20) }).unwrap();
         step(&mut it);
     }
     assert_eq!(running(&it), [2, 0, 1], "the priority decides, not the arrival");
@@ -270,7 +275,7 @@ fn the_youngest_of_the_lowest_priority_is_preempted_and_computes_again() {
             assert_ne!(it.sequence(row.table).unwrap().request, RequestId(2), "the strongest is no victim");
             recomputed += 1;
         }
-        assert!(plan.chunk.as_ref().is_none_or(|chunk| chunk.form == Form::Prompt));
+        assert!(plan.chunk.as_ref().is_none_or(|chunk| chunk.form == TokenForm::Prompt));
         it.complete(&result(&plan)).unwrap();
     }
     assert!(recomputed >= generated - 1, "{recomputed} of {generated} tokens, of which the last is new work");
@@ -284,7 +289,8 @@ fn generated_tokens_are_recomputed_in_wide_rows_or_in_chunks_of_their_own() {
         (Forms::Same, 3, vec![0]),
         (Forms::Same, 0, vec![0, 0]),
     ] {
-        let mut it = scheduler(Config { forms, drafts, step_tokens: 4 * (drafts + 1) + 4, ..config() });
+        let mut it =
+            scheduler(SchedulerConfig { forms, drafts, step_tokens: 4 * (drafts + 1) + 4, ..config() });
         it.submit(&request(0, 6, 20)).unwrap();
         step(&mut it);
         let table = it.order[0].table;
@@ -298,9 +304,9 @@ fn generated_tokens_are_recomputed_in_wide_rows_or_in_chunks_of_their_own() {
         let mut counts = Vec::new();
         while it.load().running == 0 || it.lengths(table).unwrap().known < 13 {
             let plan = step(&mut it);
-            counts.extend(rows(&plan).iter().map(crate::serving::Row::token_count));
+            counts.extend(rows(&plan).iter().map(crate::serving::DecodeRow::token_count));
             if let Some(Chunk { form, start, tokens, .. }) = plan.chunk {
-                let is_generated = form == Form::Generated;
+                let is_generated = form == TokenForm::Generated;
                 assert!(if is_generated { start >= 6 } else { start + len(&tokens) <= 6 });
                 counts.extend(is_generated.then_some(0));
             }
@@ -311,7 +317,7 @@ fn generated_tokens_are_recomputed_in_wide_rows_or_in_chunks_of_their_own() {
 
 #[test]
 fn drafts_that_are_refused_are_computed_again() {
-    let mut it = scheduler(Config { drafts: 3, step_tokens: 24, ..config() });
+    let mut it = scheduler(SchedulerConfig { drafts: 3, step_tokens: 24, ..config() });
     it.submit(&request(0, 4, 20)).unwrap();
     step(&mut it);
     let plan =
@@ -325,19 +331,19 @@ fn drafts_that_are_refused_are_computed_again() {
     it.complete(&results(&[7, 8, 11])).unwrap();
     let table = it.order[0].table;
     let lengths = it.lengths(table).unwrap();
-    assert_eq!(lengths, Lengths { cached: 0, computed: 7, scheduled: 7, known: 8, ahead: 0 });
+    assert_eq!(lengths, SequenceLengths { cached: 0, computed: 7, scheduled: 7, known: 8, ahead: 0 });
     assert_eq!(rows(&step(&mut it))[0].position, 7);
 }
 
 #[test]
 fn drafts_preempt_nobody_and_end_before_the_last_token() {
-    let mut it = scheduler(Config { drafts: 3, step_tokens: 24, ..config() });
+    let mut it = scheduler(SchedulerConfig { drafts: 3, step_tokens: 24, ..config() });
     it.submit(&request(0, 4, 3)).unwrap();
     step(&mut it);
     let mut greedy = |_: SequenceId, _: &[u32], drafts: &mut Vec<u32>| drafts.extend([7; 9]);
     let plan = it.plan(&mut greedy).unwrap();
     assert_eq!(rows(&plan)[0].drafts.len(), 1, "two more tokens are wanted: a draft and its successor");
-    let mut it = scheduler(Config {
+    let mut it = scheduler(SchedulerConfig {
         drafts: 3,
         step_tokens: 24,
         groups: vec![GroupConfig { blocks: 3, window: None }],
@@ -353,18 +359,18 @@ fn drafts_preempt_nobody_and_end_before_the_last_token() {
 
 #[test]
 fn a_step_is_planned_while_another_is_in_flight() {
-    let mut it = scheduler(Config { steps_in_flight: 2, ..config() });
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, ..config() });
     it.submit(&request(0, 4, 9)).unwrap();
     let first = plan(&mut it).unwrap();
     let second = plan(&mut it).unwrap();
-    assert_eq!(rows(&second)[0].first, Token::Result(ResultRef { step: 0, row: ResultRow::Chunk }));
+    assert_eq!(rows(&second)[0].first, StepToken::Result(ResultRef { step: 0, row: ResultRow::Chunk }));
     assert!(plan(&mut it).is_none(), "two steps are in flight");
     it.complete(&result(&first)).unwrap();
     let third = plan(&mut it).unwrap();
-    assert_eq!(rows(&third)[0].first, Token::Result(ResultRef { step: 1, row: ResultRow::Decode(0) }));
+    assert_eq!(rows(&third)[0].first, StepToken::Result(ResultRef { step: 1, row: ResultRow::Decode(0) }));
     let error = it.complete(&result(&third)).unwrap_err();
     assert_eq!(error.to_string(), "result of step 2: another step completes next: expected 1, found 2");
-    let mut it = scheduler(Config { steps_in_flight: 2, overlap: Overlap::Disjoint, ..config() });
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, overlap: Overlap::Disjoint, ..config() });
     it.submit(&request(0, 4, 9)).unwrap();
     plan(&mut it).unwrap();
     assert!(plan(&mut it).is_none(), "the only sequence is in flight");
@@ -372,7 +378,7 @@ fn a_step_is_planned_while_another_is_in_flight() {
 
 #[test]
 fn a_sequence_that_stops_has_a_void_row_and_keeps_its_blocks_until_then() {
-    let mut it = scheduler(Config { steps_in_flight: 2, ..config() });
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, ..config() });
     it.submit(&request(0, 4, 9)).unwrap();
     let (first, second) = (plan(&mut it).unwrap(), plan(&mut it).unwrap());
     let mut stop = result(&first);
@@ -405,7 +411,7 @@ fn a_cancel_releases_blocks_at_once_or_with_the_step_in_flight() {
 #[test]
 fn samples_share_full_prompt_blocks_and_recompute_the_tail() {
     let mut it = scheduler(config());
-    it.submit(&Request { samples: 3, wants_prompt_logprobs: true, ..request(0, 14, 9) }).unwrap();
+    it.submit(&QueuedRequest { samples: 3, wants_prompt_logprobs: true, ..request(0, 14, 9) }).unwrap();
     let chunks: Vec<[u32; 3]> = (0..4).map(|_| chunk(&step(&mut it))).collect();
     assert_eq!(chunks, [[0, 8, 8], [8, 6, 8], [12, 2, 4], [12, 2, 4]]);
     let tables: Vec<&[BlockId]> = it.order.iter().map(|at| it.table(at.table, 0).unwrap().blocks()).collect();
@@ -417,8 +423,8 @@ fn samples_share_full_prompt_blocks_and_recompute_the_tail() {
 #[test]
 fn a_snapshot_at_the_last_border_serves_forks_of_a_recurrent_model() {
     let slots = Some(SlotConfig { slots: 5, snapshot_bytes: 10, budget_bytes: 40 });
-    let mut it = scheduler(Config { slots, ..config() });
-    it.submit(&Request { samples: 2, ..request(0, 14, 9) }).unwrap();
+    let mut it = scheduler(SchedulerConfig { slots, ..config() });
+    it.submit(&QueuedRequest { samples: 2, ..request(0, 14, 9) }).unwrap();
     let plans: Vec<StepPlan> = (0..4).map(|_| step(&mut it)).collect();
     let chunks: Vec<[u32; 3]> = plans.iter().map(chunk).collect();
     assert_eq!(chunks, [[0, 8, 8], [8, 4, 4], [12, 2, 4], [12, 2, 4]]);
@@ -427,8 +433,8 @@ fn a_snapshot_at_the_last_border_serves_forks_of_a_recurrent_model() {
     assert_ne!(plans[3].loads[0].slot, plans[1].saves[0].slot);
     // Without memory for snapshots there are no hits, and no chunk is split.
     let slots = Some(SlotConfig { slots: 5, snapshot_bytes: 10, budget_bytes: 9 });
-    let mut it = scheduler(Config { slots, ..config() });
-    it.submit(&Request { samples: 2, ..request(0, 14, 9) }).unwrap();
+    let mut it = scheduler(SchedulerConfig { slots, ..config() });
+    it.submit(&QueuedRequest { samples: 2, ..request(0, 14, 9) }).unwrap();
     let chunks: Vec<[u32; 3]> = (0..3).map(|_| chunk(&step(&mut it))).collect();
     assert_eq!(chunks, [[0, 8, 8], [8, 6, 8], [0, 8, 8]]);
 }
@@ -436,12 +442,12 @@ fn a_snapshot_at_the_last_border_serves_forks_of_a_recurrent_model() {
 #[test]
 fn ageing_bounds_how_long_a_stream_of_stronger_requests_goes_first() {
     // One row, and in every step a new request with a priority that is 2 levels higher.
-    let mut it = scheduler(Config { decode_rows: vec![1], step_tokens: 12, ageing: 10, ..config() });
+    let mut it = scheduler(SchedulerConfig { decode_rows: vec![1], step_tokens: 12, ageing: 10, ..config() });
     it.submit(&request(0, 4, 2)).unwrap();
     it.submit(&request(1, 4, 2)).unwrap();
     let mut served_at = None;
     for number in 0..400 {
-        it.submit(&Request { priority: 2, ..request(number + 2, 4, 2) }).unwrap();
+        it.submit(&QueuedRequest { priority: 2, ..request(number + 2, 4, 2) }).unwrap();
         step(&mut it);
         if served_at.is_none() && running(&it) == [1] {
             served_at = Some(number);
@@ -455,7 +461,8 @@ fn ageing_bounds_how_long_a_stream_of_stronger_requests_goes_first() {
 #[test]
 fn the_same_calls_give_the_same_plans() {
     let run = || {
-        let mut it = scheduler(Config { groups: vec![GroupConfig { blocks: 9, window: None }], ..config() });
+        let mut it =
+            scheduler(SchedulerConfig { groups: vec![GroupConfig { blocks: 9, window: None }], ..config() });
         submit(&mut it, (0..5).map(|text| request(text % 3, 9, 12)));
         let mut bytes = Vec::new();
         while !it.is_idle() {
@@ -470,7 +477,7 @@ fn the_same_calls_give_the_same_plans() {
 
 #[test]
 fn a_sequence_that_leaves_gives_its_blocks_when_its_steps_have_completed() {
-    let mut it = scheduler(Config { steps_in_flight: 2, ..config() });
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, ..config() });
     submit(&mut it, (0..2).map(|text| request(text, 4, 13)));
     steps(&mut it, 4);
     let flight = plan(&mut it).unwrap();
@@ -491,10 +498,10 @@ fn a_sequence_that_leaves_gives_its_blocks_when_its_steps_have_completed() {
 
 #[test]
 fn weaker_sequences_get_no_block_in_a_step_in_which_a_stronger_one_lacks_them() {
-    let mut it = scheduler(Config { steps_in_flight: 2, ..config() });
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, ..config() });
     submit(&mut it, (0..2).map(|text| request(text, 4, 13)));
     steps(&mut it, 4);
-    it.submit(&Request { priority: 1, ..request(2, 16, 9) }).unwrap();
+    it.submit(&QueuedRequest { priority: 1, ..request(2, 16, 9) }).unwrap();
     let flight = plan(&mut it).unwrap();
     assert_eq!((running(&it), chunk(&flight)), (vec![2, 0, 1], [0, 8, 8]));
     // The next chunk needs two blocks, and request 0 needs one. One block is free.
@@ -519,7 +526,7 @@ fn idle_blocks_of_a_hit_count_as_used_at_admission() {
     for (length, expected) in [(37, [0; 3]), (37, [0; 3]), (36, [28, 8, 8])] {
         let mut prompt = request(0, 28, 0).prompt;
         prompt.extend(0..length - 28);
-        let id = it.submit(&Request::new(prompt, 1)).unwrap();
+        let id = it.submit(&QueuedRequest::new(prompt, 1)).unwrap();
         assert_eq!(chunk(&step(&mut it)), expected, "{length} tokens");
         it.cancel(id);
     }

@@ -8,7 +8,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    Change, Chunk, DecodeRun, Form, ResultRef, ResultRow, Row, SlotCopy, StepPlan, TableId, Token, len,
+    Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan, StepToken, TableId,
+    TokenForm, len,
 };
 use crate::base::Id;
 
@@ -112,7 +113,7 @@ impl StepPlan {
         }
     }
 
-    fn rows(&self) -> &[Row] {
+    fn rows(&self) -> &[DecodeRow] {
         self.decode.as_ref().map_or(&[], |run| &run.rows)
     }
 }
@@ -172,7 +173,7 @@ impl Writer {
     }
 
     fn chunk(&mut self, chunk: &Chunk) {
-        let generated = if chunk.form == Form::Generated { IS_GENERATED } else { 0 };
+        let generated = if chunk.form == TokenForm::Generated { IS_GENERATED } else { 0 };
         self.0.push(generated | if chunk.samples { SAMPLES } else { 0 });
         self.id(chunk.table);
         self.small(chunk.start);
@@ -180,22 +181,22 @@ impl Writer {
         self.list(&chunk.tokens, |out, token| out.small(*token));
     }
 
-    fn row(&mut self, row: &Row, step: u64) {
+    fn row(&mut self, row: &DecodeRow, step: u64) {
         let mut flags = if row.samples { SAMPLES } else { 0 };
         if !row.known.is_empty() || !row.drafts.is_empty() {
             flags |= HAS_LISTS;
         }
         match row.first {
-            Token::Id(_) => {}
-            Token::Result(ResultRef { row: ResultRow::Chunk, .. }) => flags |= FROM_CHUNK,
-            Token::Result(ResultRef { row: ResultRow::Decode(_), .. }) => flags |= FROM_DECODE,
+            StepToken::Id(_) => {}
+            StepToken::Result(ResultRef { row: ResultRow::Chunk, .. }) => flags |= FROM_CHUNK,
+            StepToken::Result(ResultRef { row: ResultRow::Decode(_), .. }) => flags |= FROM_DECODE,
         }
         self.0.push(flags);
         self.id(row.table);
         self.small(row.position);
         match row.first {
-            Token::Id(id) => self.small(id),
-            Token::Result(result) => {
+            StepToken::Id(id) => self.small(id),
+            StepToken::Result(result) => {
                 // Wraps if the plan refers to a later step, so that decoding restores the plan.
                 self.number(step.wrapping_sub(result.step));
                 if let ResultRow::Decode(row) = result.row {
@@ -299,19 +300,19 @@ impl Reader<'_> {
             return Err(self.illegal("flags of a chunk"));
         }
         let (table, start, padded) = (self.id()?, self.small()?, self.small()?);
-        let form = if flags & IS_GENERATED == 0 { Form::Prompt } else { Form::Generated };
+        let form = if flags & IS_GENERATED == 0 { TokenForm::Prompt } else { TokenForm::Generated };
         let tokens = self.list(Self::small)?;
         Ok(Chunk { table, start, tokens, padded, form, samples: flags & SAMPLES != 0 })
     }
 
-    fn row(&mut self, step: u64) -> Result<Row, DecodeError> {
+    fn row(&mut self, step: u64) -> Result<DecodeRow, DecodeError> {
         let flags = self.byte()?;
         if flags & !(SAMPLES | FROM_DECODE | FROM_CHUNK | HAS_LISTS) != 0 {
             return Err(self.illegal("flags of a row"));
         }
         let (table, position) = (self.id()?, self.small()?);
         let first = match flags & (FROM_DECODE | FROM_CHUNK) {
-            0 => Token::Id(self.small()?),
+            0 => StepToken::Id(self.small()?),
             from => {
                 let step = step.wrapping_sub(self.number()?);
                 let row = match from {
@@ -319,7 +320,7 @@ impl Reader<'_> {
                     FROM_DECODE => ResultRow::Decode(self.small()?),
                     _ => return Err(self.illegal("source of a token")),
                 };
-                Token::Result(ResultRef { step, row })
+                StepToken::Result(ResultRef { step, row })
             }
         };
         let (mut known, mut drafts) = (SmallVec::new(), SmallVec::new());
@@ -330,6 +331,6 @@ impl Reader<'_> {
                 return Err(self.illegal("empty lists of a row"));
             }
         }
-        Ok(Row { table, position, first, known, drafts, samples: flags & SAMPLES != 0 })
+        Ok(DecodeRow { table, position, first, known, drafts, samples: flags & SAMPLES != 0 })
     }
 }

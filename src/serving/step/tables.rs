@@ -11,12 +11,12 @@ use crate::serving::blocks::{BlockId, SlotId};
 
 /// The blocks of one sequence in one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct BlockTable {
     first: u32,
     blocks: Vec<BlockId>,
 }
 
-impl Table {
+impl BlockTable {
     /// Returns the number of the first block. Earlier blocks are outside the window.
     #[must_use]
     pub const fn first(&self) -> u32 {
@@ -56,7 +56,7 @@ impl Table {
 #[derive(Clone, Debug)]
 struct Entry {
     slot: Option<SlotId>,
-    groups: Vec<Table>,
+    groups: Vec<BlockTable>,
 }
 
 /// The tables of all running sequences, as a receiver of plans keeps them.
@@ -100,7 +100,7 @@ impl Tables {
                 if entry.is_some() {
                     return Err("admitted table is not free");
                 }
-                *entry = Some(Entry { slot: *slot, groups: vec![Table::default(); self.groups] });
+                *entry = Some(Entry { slot: *slot, groups: vec![BlockTable::default(); self.groups] });
             }
             Change::Extend { table, group, dropped, appended } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
@@ -118,7 +118,7 @@ impl Tables {
 
     /// Returns the table of a running sequence in one group.
     #[must_use]
-    pub fn get(&self, table: TableId, group: usize) -> Option<&Table> {
+    pub fn get(&self, table: TableId, group: usize) -> Option<&BlockTable> {
         self.entries.get(table.index())?.as_ref()?.groups.get(group)
     }
 
@@ -128,7 +128,7 @@ impl Tables {
         self.entries.get(table.index())?.as_ref()?.slot
     }
 
-    /// Writes the row of a block table: the blocks from [`Table::first`], then null blocks.
+    /// Writes the row of a block table: the blocks from [`BlockTable::first`], then null blocks.
     ///
     /// Returns the number of the first block.
     ///

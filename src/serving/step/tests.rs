@@ -28,7 +28,7 @@ fn plan() -> StepPlan {
         slot: SlotId::from_index(slot),
         snapshot: SnapshotId::from_index(snapshot),
     };
-    let row = |first| Row {
+    let row = |first| DecodeRow {
         table: table(300),
         position: 32_000,
         first,
@@ -36,7 +36,7 @@ fn plan() -> StepPlan {
         drafts: smallvec![],
         samples: true,
     };
-    let result = |step, row| Token::Result(ResultRef { step, row });
+    let result = |step, row| StepToken::Result(ResultRef { step, row });
     StepPlan {
         number: 1_000_003,
         changes: vec![
@@ -51,17 +51,22 @@ fn plan() -> StepPlan {
             start: 128,
             tokens: vec![0, 127, 128, 151_935, u32::MAX],
             padded: 256,
-            form: Form::Generated,
+            form: TokenForm::Generated,
             samples: true,
         }),
         decode: Some(DecodeRun {
             padded: 8,
             width: 4,
             rows: vec![
-                row(Token::Id(42)),
+                row(StepToken::Id(42)),
                 row(result(1_000_002, ResultRow::Chunk)),
                 row(result(999_900, ResultRow::Decode(200))),
-                Row { known: smallvec![1, 2], drafts: smallvec![3], samples: false, ..row(Token::Id(0)) },
+                DecodeRow {
+                    known: smallvec![1, 2],
+                    drafts: smallvec![3],
+                    samples: false,
+                    ..row(StepToken::Id(0))
+                },
             ],
         }),
         saves: vec![copy(3, 1), copy(4, 2)],
@@ -116,10 +121,10 @@ fn a_long_count_reserves_no_memory() {
 
 #[test]
 fn a_step_of_256_requests_has_few_bytes() {
-    let row = |at: usize| Row {
+    let row = |at: usize| DecodeRow {
         table: table(at),
         position: 32_767,
-        first: Token::Id(150_000),
+        first: StepToken::Id(150_000),
         known: smallvec![],
         drafts: smallvec![],
         samples: true,
@@ -157,7 +162,7 @@ fn receivers_apply_changes_in_order() {
     tables
         .apply(&StepPlan { changes: vec![Change::Release { table: table(1) }, again], ..StepPlan::default() })
         .unwrap();
-    assert_eq!((tables.get(table(1), 0), tables.slot(table(1))), (Some(&Table::default()), None));
+    assert_eq!((tables.get(table(1), 0), tables.slot(table(1))), (Some(&BlockTable::default()), None));
 }
 
 #[test]

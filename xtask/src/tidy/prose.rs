@@ -11,7 +11,7 @@ use crate::project::source::{Source, words};
 pub(super) const LIMITS: [(&str, f64); 8] = [
     ("cli/", 1.0),
     ("planner/", 1.5),
-    ("machine/", 2.0),
+    ("machine/", 1.0),
     ("emulator/", 1.5),
     ("sys/", 3.5),
     ("tests/", 1.0),

@@ -5,8 +5,8 @@
 //!
 //! Invariants: all arithmetic is f32, and outputs are rounded once. A row without visible keys is
 //! zeros. Keys are processed in pieces of [`PIECE`] that begin at multiples of it. Each piece gives
-//! a maximum, a sum and weighted values relative to that maximum, and pieces are merged in the order
-//! of the keys. Therefore the bits of a row depend only on:
+//! a maximum, a sum and weighted values relative to that maximum, and pieces are merged in the
+//! order of the keys. Therefore the bits of a row depend only on:
 //! - its query and scale;
 //! - its visible keys and values in their order, and the place of each in its piece.
 //!
@@ -357,7 +357,8 @@ impl AttentionHead<'_> {
         whole
     }
 
-    /// Returns the pieces of one range of [`RANGE`], counted from the first piece with visible keys.
+    /// Returns the pieces of one range of [`RANGE`], counted from the first piece with visible
+    /// keys.
     fn parts(&self, rows: &Range<usize>, range: usize) -> Vec<WeightedValues> {
         let keys = self.keys(rows);
         let range = pieces(&keys).skip(range * RANGE).take(RANGE);

@@ -18,6 +18,7 @@ use crate::Tiles;
 use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::matmul::panel::{PanelElement, PanelPacking, PanelScratch, add_product, line_stride, sized};
+pub(crate) use crate::matmul::precision::Precision;
 use crate::simd::block::{LINES, RUN, WIDTH};
 use crate::simd::dot::{self, MOST_VECTORS, Vectors};
 use crate::simd::isa::{Isa, isa};
@@ -39,36 +40,6 @@ const SOME_ROWS: usize = 384;
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
 /// Within the limits of [`DOT_TILE_BYTES`].
 const DOT_TILES: usize = 16;
-
-/// Rounding of f32 operands before multiplication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
-    Keep,
-    /// 19-bit float of the cube unit: 8 exponent bits, 10 fraction bits.
-    HalfFloat32,
-    /// Half precision: 5 exponent bits, 10 fraction bits.
-    Half,
-}
-
-impl Precision {
-    pub(crate) fn apply(self, values: &mut [f32]) {
-        match self {
-            Self::Keep => {}
-            Self::HalfFloat32 => {
-                for value in values {
-                    let bits = value.to_bits();
-                    let rounded = bits.wrapping_add(0xfff + ((bits >> 13) & 1)) & !0x1fff;
-                    *value = if value.is_finite() { f32::from_bits(rounded) } else { *value };
-                }
-            }
-            Self::Half => {
-                for value in values {
-                    *value = value.rounded(AclType::F16);
-                }
-            }
-        }
-    }
-}
 
 /// Computes `out = a @ b`, with broadcast batch dims.
 pub(crate) fn matmul(

@@ -4,6 +4,7 @@ pub(crate) mod collective_rows;
 pub(crate) mod grouped_rows;
 pub(crate) mod kernels;
 pub(crate) mod panel;
+pub(crate) mod precision;
 pub(crate) mod rows;
 pub(crate) mod transposed_rows;
 pub(crate) mod vector_rows;

@@ -8,7 +8,7 @@
 
 use crate::dtype::AclType;
 use crate::lane::Lane;
-use crate::matmul::kernels::Precision;
+use crate::matmul::precision::Precision;
 use crate::raw::{Pod, Rows};
 use crate::simd::ahead::Ahead;
 use crate::simd::block::{self, Lines, PackedBlock, RUN, Sums, WIDTH, WORD_BYTES};

@@ -13,10 +13,11 @@
 use crate::raw::Rows;
 use crate::simd::ahead::Ahead;
 use crate::simd::isa::Isa;
+pub(crate) use crate::simd::transpose::WIDTH;
 
 /// 6 x 4 sums and 4 slab vectors fit the 32 AVX-512 registers.
 pub(crate) const LINES: usize = 6;
-pub(crate) const WIDTH: usize = 64;
+
 /// Words per run, which defines the addition order. Words go to [`PARTS`] parts in turn, [`QUAD`]
 /// neighbours at a time. Each part is summed from zero, word by word, and the parts are added in
 /// order. A part matches a quarter of a 512-bit register read along k, so in-place rows use the
@@ -250,7 +251,8 @@ macro_rules! kernel {
     ) => {
         /// # Safety
         ///
-        /// The conditions of [`super::PackedBlock::check`] hold, and the instructions are available.
+        /// The conditions of [`super::PackedBlock::check`] hold, and the instructions are
+        /// available.
         $(#[$target])*
         pub(super) unsafe fn $name<const N: usize>(
             a: *const u8,

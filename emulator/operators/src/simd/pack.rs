@@ -4,31 +4,19 @@
 //! - A word has 32 bits: an f32, also a widened f16 or bf16, or two bf16 neighbours.
 //! - A slab is packed in steps, which the product of another slab takes between its own.
 
-use crate::simd::isa::{Isa, dispatched};
+use crate::simd::isa::dispatched;
 
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;
+mod source;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use elsewhere::SlabPacking;
+use source::PLAIN;
+pub(crate) use source::{Source, is_possible};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::SlabPacking;
-
-/// Element type of a row, and form of its words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Singles,
-    /// A word is a pair of bf16.
-    Pairs,
-    /// A word is an f16, widened.
-    Halves,
-    /// A word is a bf16, widened.
-    Brains,
-}
-
-/// Bits of the least and, plus one, the greatest plain number without sign: `2^-56` and `2^56`.
-const PLAIN: std::ops::Range<u32> = (127 - 56) << 23..(127 + 56) << 23;
 
 dispatched! {
     /// Returns whether each number is zero or plain: products and up to 2^14 sums of such bf16 are
@@ -39,9 +27,4 @@ dispatched! {
             all & ((bits == 0) | (bits.wrapping_sub(PLAIN.start) < PLAIN.end - PLAIN.start))
         })
     }
-}
-
-/// Returns whether there are instructions for rows in place.
-pub(crate) const fn is_possible(isa: Isa) -> bool {
-    cfg!(target_arch = "x86_64") && matches!(isa, Isa::Avx512 | Isa::Avx512Bf16)
 }

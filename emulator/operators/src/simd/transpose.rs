@@ -4,6 +4,9 @@
 use crate::raw::Pod;
 use crate::simd::isa::Isa;
 
+/// Columns of a slab of a product.
+pub(crate) const WIDTH: usize = 64;
+
 pub(crate) const SIDE: usize = 16;
 
 /// `to[j][i] = from[i][j]` in words. Strides count elements of `T`; a word has one or two.

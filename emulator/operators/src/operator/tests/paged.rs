@@ -18,8 +18,8 @@ fn data(dtype: AclType, dims: &[usize], seed: usize) -> Data {
     Data::new(dtype, dims, &values)
 }
 
-/// Attributes and host lists of a call in BSND, with caches `[blocks, 128, heads x D]` if there is a
-/// table.
+/// Attributes and host lists of a call in BSND, with caches `[blocks, 128, heads x D]` if there is
+/// a table.
 struct Fused<'a> {
     row_lengths: &'a [i64],
     key_lengths: &'a [i64],

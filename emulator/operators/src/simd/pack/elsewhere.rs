@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use super::Source;
+use super::source::Source;
 use crate::raw::{Pod, Rows};
 use crate::simd::isa::Isa;
 
-/// There is none: see [`super::is_possible`].
+/// There is none: see [`super::source::is_possible`].
 #[derive(Debug)]
 pub(crate) struct SlabPacking<'a> {
     never: Infallible,

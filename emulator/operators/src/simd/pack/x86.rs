@@ -10,12 +10,11 @@ use std::arch::x86_64::{
 
 use std::marker::PhantomData;
 
-use super::{PLAIN, Source, is_possible};
+use super::source::{PLAIN, Source, is_possible};
 use crate::raw::{Pod, Rows};
-use crate::simd::block::WIDTH;
 use crate::simd::isa::Isa;
-use crate::simd::transpose::SIDE;
 use crate::simd::transpose::x86::words_512;
+use crate::simd::transpose::{SIDE, WIDTH};
 
 /// Packs blocks of [`SIDE`] rows and words, one by one.
 #[derive(Debug)]
