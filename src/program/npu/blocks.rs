@@ -47,6 +47,27 @@ impl Emit<'_> {
         (0..here).map(pool).collect()
     }
 
+    /// Returns the numbers from 0 to below `count`.
+    fn numbers(&mut self, dtype: DType, count: usize) -> View {
+        let out = self.temporary(dtype, [count]);
+        let (from, to, by) = (Number::Int(0), Number::Int(count as i64), Number::Int(1));
+        self.calls.push(Call::Arange { out: out.clone(), from, to, by });
+        out
+    }
+
+    /// Returns a mask that is true where `keys - tokens` is below `earliest` or above 0.
+    fn outside(&mut self, keys: View, tokens: View, earliest: i64) -> View {
+        let [behind, within] = [(); 2].map(|()| self.temporary(keys.dtype, keys.shape.clone()));
+        let mask = self.temporary(DType::Bool, keys.shape.clone());
+        let (low, high) = (Number::Int(earliest), Number::Int(0));
+        self.calls.extend([
+            Call::Sub { a: keys, b: tokens, out: behind.clone() },
+            Call::Clamp { x: behind.clone(), out: within.clone(), low, high },
+            Call::Ne { a: behind, b: within, out: mask.clone() },
+        ]);
+        mask
+    }
+
     /// Returns the mask `[b,s,t]` of tokens at `positions[b,s]` over `length` rows: true hides a
     /// row. Layers share the mask.
     fn rows_hidden(&mut self, positions: &View, length: usize, window: Option<usize>) -> View {
@@ -55,26 +76,9 @@ impl Emit<'_> {
             return mask;
         }
         let &[b, s] = positions.shape.sizes() else { unreachable!("positions have two dims, by their rule") };
-        let rows = self.temporary(DType::I64, [length]);
-        let (from, to, by) = (Number::Int(0), Number::Int(length as i64), Number::Int(1));
-        let [behind, within] = [(); 2].map(|()| self.temporary(DType::I64, [b, s, length]));
-        let mask = self.temporary(DType::Bool, [b, s, length]);
+        let rows = self.numbers(DType::I64, length);
         let earliest = window.map_or(-(length as i64), |window| 1 - window as i64);
-        self.calls.extend([
-            Call::Arange { out: rows.clone(), from, to, by },
-            Call::Sub {
-                a: rows.repeat(0, s).repeat(0, b),
-                b: positions.repeat(2, length),
-                out: behind.clone(),
-            },
-            Call::Clamp {
-                x: behind.clone(),
-                out: within.clone(),
-                low: Number::Int(earliest),
-                high: Number::Int(0),
-            },
-            Call::Ne { a: behind, b: within, out: mask.clone() },
-        ]);
+        let mask = self.outside(rows.repeat(0, s).repeat(0, b), positions.repeat(2, length), earliest);
         self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
         mask
     }
@@ -108,18 +112,8 @@ impl Emit<'_> {
         if let Some([mask, _]) = self.known(positions, what) {
             return mask;
         }
-        let sides = [TRIANGLE, TRIANGLE];
-        let numbers = self.temporary(DType::I32, [TRIANGLE]);
-        let [behind, within] = [(); 2].map(|()| self.temporary(DType::I32, sides));
-        let mask = self.temporary(DType::Bool, sides);
-        let (from, to, by) = (Number::Int(0), Number::Int(TRIANGLE as i64), Number::Int(1));
-        let (low, high) = (Number::Int(-(TRIANGLE as i64)), Number::Int(0));
-        self.calls.extend([
-            Call::Arange { out: numbers.clone(), from, to, by },
-            Call::Sub { a: numbers.repeat(0, TRIANGLE), b: numbers.repeat(1, TRIANGLE), out: behind.clone() },
-            Call::Clamp { x: behind.clone(), out: within.clone(), low, high },
-            Call::Ne { a: behind, b: within, out: mask.clone() },
-        ]);
+        let numbers = self.numbers(DType::I32, TRIANGLE);
+        let mask = self.outside(numbers.repeat(0, TRIANGLE), numbers.repeat(1, TRIANGLE), -(TRIANGLE as i64));
         self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
         mask
     }

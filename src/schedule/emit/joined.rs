@@ -262,9 +262,7 @@ impl Emitter<'_> {
         let caches = ops.map(|op| self.view(op.operands[0]));
         let rows = ops.map(|op| self.view(op.operands[1]));
         let [into, rows] = joined::cache_pair(caches.each_ref(), rows.each_ref())?;
-        if self.local(ops[0].operands[0]).pools(&ops[0].kind) != 1 {
-            return Err("the places of several pools have different starts".to_owned());
-        }
+        self.check_pool(ops[0])?;
         let places = caches[0].shape[0] * caches[0].shape[1];
         let slots = self.view(ops[0].operands[2]);
         let slots = self.twice(one, slots, places);
@@ -276,6 +274,14 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Writes to several pools of a card cannot share a launch.
+    fn check_pool(&self, write: &Op) -> Result<(), String> {
+        match self.local(write.operands[0]).pools(&write.kind) {
+            1 => Ok(()),
+            _ => Err("the places of several pools have different starts".to_owned()),
+        }
+    }
+
     fn is_turned(&self, rope: OpId) -> bool {
         self.joins.turned(rope).is_some_and(|writes| self.turned_rows(rope, writes).is_ok())
     }
@@ -285,9 +291,7 @@ impl Emitter<'_> {
         let [keys, values] =
             [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
         let [key_cache, value_cache] = ops.map(|op| self.view(op.operands[0]));
-        if self.local(ops[0].operands[0]).pools(&ops[0].kind) != 1 {
-            return Err("the places of several pools have different starts".to_owned());
-        }
+        self.check_pool(ops[0])?;
         joined::turned_rows([keys, values, key_cache, value_cache, self.view(ops[0].operands[2])])
     }
 
