@@ -11,6 +11,7 @@
 //! (`train::compile`).
 
 mod order;
+mod serving;
 
 use std::ops::Range;
 
@@ -28,6 +29,7 @@ use crate::schedule::{
 };
 
 pub(crate) use order::{check_axes, check_order};
+pub use serving::{ServingPrograms, ServingShape};
 
 /// The result of compiling a program.
 #[derive(Clone, Debug)]
@@ -108,12 +110,19 @@ pub struct Deployment {
     /// Layout of the residual stream during prefill. Decode always replicates it, because a step
     /// has one token per sequence.
     pub residual: Residual,
-    /// Number of sequences in a batch.
+    /// Maximum number of sequences that run at once.
     pub batch: usize,
-    /// Length of the longest prompt, in tokens.
+    /// Length of the longest prompt, in tokens. A session reads longer prompts in chunks.
     pub longest_prompt: usize,
-    /// Capacity of the KV cache for each sequence, in tokens.
+    /// Maximum number of tokens of a sequence, prompt and continuation together.
     pub context: usize,
+    /// Blocks of the KV cache that each group of cards shares, the null block included. Default:
+    /// enough for all sequences at full length.
+    pub cache_blocks: Option<usize>,
+    /// Tokens in a cache block: a multiple of 16.
+    pub block_tokens: usize,
+    /// Maximum number of draft tokens per sequence and step that a session verifies.
+    pub drafts: usize,
     /// The outputs of the programs.
     pub head: Head,
     /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
@@ -164,6 +173,9 @@ impl Deployment {
             batch: 1,
             longest_prompt: context.saturating_sub(1),
             context,
+            cache_blocks: None,
+            block_tokens: CacheBlocks::ROWS,
+            drafts: 0,
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
             target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
@@ -193,7 +205,10 @@ impl Deployment {
         // Decode needs the layouts of prefill, but not its plans. So decode is built while prefill
         // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
-            || self.lower_prompt(config, &mesh, self.longest_prompt, None, &parts),
+            || {
+                let prompts = self.decoder(config, self.prompts(self.longest_prompt), &parts)?;
+                self.place(config, &mesh, &prompts, self.residual, None, &parts)
+            },
             || self.decoder(config, self.step(), &parts),
         );
         let (prefill, decode) = (prefill?, decode?);
@@ -210,25 +225,6 @@ impl Deployment {
         Ok(Programs { prefill: prompts?, decode: decode? })
     }
 
-    /// Compiles a program for shorter prompts on the memory of the other programs.
-    ///
-    /// # Errors
-    /// Fails like [`Deployment::compile`].
-    #[doc(hidden)]
-    pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
-        let mesh = self.mesh(config)?;
-        let parts = self.parts(config, &mesh)?;
-        let longest = self.lower_prompt(config, &mesh, self.longest_prompt, None, &parts)?;
-        let longest = Some(&longest.placed);
-        let shorter = self.lower_prompt(config, &mesh, tokens, longest, &parts)?;
-        self.schedule(&shorter, longest)
-    }
-
-    /// Returns the cache blocks: blocks for each sequence's context, and null blocks.
-    const fn blocks(&self) -> CacheBlocks {
-        CacheBlocks::of_sequences(self.batch, self.context, self.grid.depth)
-    }
-
     /// Returns the run of all prompts, padded to `tokens` tokens.
     #[must_use]
     #[doc(hidden)]
@@ -243,20 +239,6 @@ impl Deployment {
     pub const fn step(&self) -> RunShape {
         let blocks = self.blocks();
         RunShape { batch: self.batch, sequence: 1, table: self.context.div_ceil(blocks.rows), blocks }
-    }
-
-    /// Builds and places a program for prompts of up to `tokens` tokens, optionally with the memory
-    /// layout of another program.
-    fn lower_prompt(
-        &self,
-        config: &ModelConfig,
-        mesh: &Mesh,
-        tokens: usize,
-        memory_of: Option<&Placed>,
-        parts: &Cut,
-    ) -> Result<LoweredProgram, Diagnostics> {
-        let prompt = self.decoder(config, self.prompts(tokens), parts)?;
-        self.place(config, mesh, &prompt, self.residual, memory_of, parts)
     }
 
     fn place(
@@ -395,6 +377,14 @@ impl Deployment {
             let expected = format!("more than {} tokens", self.longest_prompt);
             problems.push(problem.expected(expected).found(self.context));
         }
+        if self.block_tokens == 0 || !self.block_tokens.is_multiple_of(16) {
+            let problem = Diagnostic::new("cache blocks", "have a number of tokens that CANN does not take");
+            problems.push(problem.expected("a multiple of 16").found(self.block_tokens));
+        }
+        if let Some(blocks) = self.cache_blocks.filter(|blocks| *blocks < 2) {
+            let problem = Diagnostic::new("cache blocks", "too few");
+            problems.push(problem.expected("at least 2, one of which is the null block").found(blocks));
+        }
         if self.context > config.max_positions {
             let new = self.context.saturating_sub(self.longest_prompt);
             let found = format!("{} of the prompt and {new} new tokens", self.longest_prompt);
@@ -438,7 +428,7 @@ impl Deployment {
 mod tests {
     use super::*;
     use crate::schedule::launch::launch;
-    use crate::schedule::plan::{Action, Region};
+    use crate::schedule::plan::Action;
 
     #[test]
     fn a_prompt_is_read_at_the_same_cost_however_many_tokens_may_follow() {
@@ -462,45 +452,5 @@ mod tests {
         };
         // Whole blocks of 128 rows.
         assert_eq!((keys(104), keys(4000)), (vec![128, 128], vec![128, 4096]));
-    }
-
-    #[test]
-    fn shorter_programs_take_no_more_memory_in_the_same_places() {
-        for preset in ModelConfig::PRESETS {
-            let mut config = ModelConfig::preset(preset).unwrap();
-            config.layers = 2;
-            for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)]
-            {
-                let precision = DType::BF16.into();
-                let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
-                let deployment = Deployment {
-                    precision,
-                    residual,
-                    batch,
-                    longest_prompt,
-                    context,
-                    head,
-                    ..Deployment::of(&config, cards)
-                };
-                let longest = deployment.compile(&config).unwrap().prefill;
-                for tokens in [32, 48, 96, 192] {
-                    let shorter = deployment.compile_shorter(&config, tokens).unwrap();
-                    for (long, short) in longest.iter().zip(&shorter) {
-                        let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
-                        assert!(
-                            Region::ALL.into_iter().all(fits),
-                            "{preset}, {tokens} tokens on {cards} cards"
-                        );
-                        assert_eq!(short.groups, long.groups);
-                        for (a, b) in long.params.iter().zip(&short.params) {
-                            assert_eq!(
-                                (&a.ranges, long.buffers[a.buffer]),
-                                (&b.ranges, short.buffers[b.buffer])
-                            );
-                        }
-                    }
-                }
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@
 //! | task | start at |
 //! |---|---|
 //! | generate text from a checkpoint on several cards | [`generate::Session`] |
+//! | serve requests that come and go | [`generate::ServingEngine`] |
 //! | write a program of your own, split it and run it | [`compiler::Builder`], [`compile`](fn@compile), [`Engine`] |
 //! | see the collectives of a split | [`compiler::exchanges`], [`compiler::print_placed`] |
 //! | train or fine-tune a model | [`train::Trainer`] |

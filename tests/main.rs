@@ -28,6 +28,8 @@ mod overlap;
 mod parity;
 mod pipeline;
 mod serving_blocks;
+mod serving_engine;
+mod serving_requests;
 mod serving_schedule;
 mod serving_stages;
 mod session;

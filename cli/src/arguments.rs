@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ascend_tp::generate::drafts::LookupOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
@@ -228,6 +229,10 @@ pub(super) struct GenerateOptions {
         help_heading = "Sampling"
     )]
     pub(super) min_tokens: usize,
+    /// Draft up to K tokens of each text from its earlier words, and verify them in one run; the
+    /// text does not change
+    #[arg(long, value_name = "ngram=K", value_parser = speculation, help_heading = "Execution")]
+    pub(super) speculate: Option<LookupOptions>,
     /// Continue after the model's stop tokens, up to the maximum number of new tokens
     #[arg(long, help_heading = "Sampling")]
     pub(super) ignore_eos: bool,
@@ -324,6 +329,18 @@ pub(super) struct GenerateOptions {
 pub(super) struct TokenBias {
     pub(super) token: u32,
     pub(super) bias: f32,
+}
+
+/// Largest number of drafts in a step.
+const MOST_DRAFTS: usize = 16;
+
+/// Reads `ngram=K`.
+fn speculation(text: &str) -> Result<LookupOptions, String> {
+    let drafts = text.strip_prefix("ngram=").and_then(|drafts| drafts.parse().ok());
+    match drafts {
+        Some(drafts @ 1..=MOST_DRAFTS) => Ok(LookupOptions { drafts, ..LookupOptions::default() }),
+        _ => Err(format!("expected ngram=K with K from 1 to {MOST_DRAFTS}, found `{text}`")),
+    }
 }
 
 fn token_bias(text: &str) -> Result<TokenBias, String> {
@@ -446,11 +463,38 @@ pub(super) struct RehearseOptions {
     /// Print the report as JSON
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) serving: ServingLoadOptions,
     /// Rehearse one training step instead
-    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured"], help_heading = "Training")]
+    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured", "serve"], help_heading = "Training")]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) step: train::StepOptions,
+}
+
+/// The load of a serving engine.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ServingLoadOptions {
+    /// Rehearse the serving engine under a load of requests
+    #[arg(long, conflicts_with_all = ["batch", "trace"], help_heading = "Serving")]
+    pub(super) serve: bool,
+    /// Requests per second, with exponential times between arrivals
+    #[arg(long, default_value = "4", value_name = "R", requires = "serve", help_heading = "Serving")]
+    pub(super) rate: f64,
+    /// Number of requests of --input and --output tokens
+    #[arg(long, default_value = "500", value_name = "N", requires = "serve", help_heading = "Serving")]
+    pub(super) requests: usize,
+    /// Read the requests from a file: one JSON object per line, such as {"arrival_s": 0.5, "input":
+    /// 100, "output": 20}, with the number of prompt tokens that all requests share as "prefix"
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_name = "FILE", requires = "serve", conflicts_with_all = ["rate", "requests"], help_heading = "Serving")]
+    pub(super) requests_from: Option<PathBuf>,
+    /// Maximum number of sequences that run at once
+    #[arg(long, default_value = "64", value_name = "N", requires = "serve", help_heading = "Serving")]
+    pub(super) max_num_seqs: usize,
+    /// Number of blocks of the KV cache on each card [default: as many as fit]
+    #[arg(long, value_name = "N", requires = "serve", help_heading = "Serving")]
+    pub(super) kv_cache_blocks: Option<usize>,
 }
 
 #[cfg(test)]

@@ -272,11 +272,13 @@ impl<'a> GenerateJob<'a> {
             detail(&format!("compiling for {} of {}, prompts of {what}", self.cards, cards.description));
         }
         let progress = Progress::start(speaks);
-        let session = Session::builder(&cards.cann, &self.model)
-            .deployment(deployment)
-            .engine(engine.clone())
-            .progress(&|piece, total| progress.moved(piece, total))
-            .start();
+        let builder = Session::builder(&cards.cann, &self.model).deployment(deployment);
+        let builder = match &self.options.speculate {
+            Some(lookup) => builder.speculate(lookup.clone()),
+            None => builder,
+        };
+        let session =
+            builder.engine(engine.clone()).progress(&|piece, total| progress.moved(piece, total)).start();
         progress.finish();
         Ok(session?)
     }

@@ -350,11 +350,12 @@ fn what_fits_nowhere_is_refused_with_the_arithmetic_and_what_would_fit() {
     for expected in ["KV cache", "sequences a replica", "--input"] {
         assert!(message.contains(expected), "{expected}: {message}");
     }
-    let message = refused("--model qwen2.5-72b --cards 8 --serve --max-tpot-ms 0.5");
-    assert!(
-        message.contains("a token takes too long") && message.contains("the fastest split takes"),
-        "{message}"
-    );
+    for (option, expected) in
+        [("--max-tpot-ms", "a token takes too long"), ("--max-ttft-ms", "the first token takes too long")]
+    {
+        let message = refused(&format!("--model qwen2.5-72b --cards 8 --serve {option} 0.5"));
+        assert!(message.contains(expected) && message.contains("the fastest splits take"), "{message}");
+    }
 }
 
 #[test]
@@ -373,6 +374,7 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
         output_tokens,
         objective: Objective::Throughput,
         max_token_us: None,
+        max_first_token_us: None,
         communicator: COMMUNICATOR_BYTES,
     };
     let found = request.explore(cards).unwrap();

@@ -14,14 +14,13 @@ use crate::device::{
 use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot};
 use crate::timeline::Span;
 
-use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
 use super::exchange::RankExchange;
 use super::gate::Entrance;
 use super::lengths::Lengths;
 use super::locate::{RankProgress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
-use super::timing::{StepTimer, Timed};
+use super::timing::{Clock, StepTimer, Timed};
 
 const STAGING_BYTES: usize = 1 << 20;
 
@@ -259,12 +258,7 @@ impl Card {
             None => Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES))),
         };
         let regions = Region::ALL.into_iter().map(&mut buffer).collect::<Result<Vec<Buffer>>>()?;
-        // Hidden rows of the KV cache enter a product with weight 0, so they must not be NaN.
-        let states = &regions[Region::States as usize];
-        let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
-        for start in (0..states.len_bytes()).step_by(STAGING_BYTES) {
-            states.write(start, &zeros[..zeros.len().min(states.len_bytes() - start)])?;
-        }
+        clear(&regions[Region::States as usize])?;
         Ok(regions)
     }
 
@@ -678,6 +672,15 @@ impl Card {
     ) -> RankError {
         error(self.rank, self.ordinal, Some(place.to_owned()), source)
     }
+}
+
+/// Writes zeros to the states. Hidden rows of the KV cache enter a product with weight 0, so they
+/// must not be NaN.
+pub(super) fn clear(states: &Buffer) -> Result<()> {
+    let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
+    let mut starts = (0..states.len_bytes()).step_by(STAGING_BYTES);
+    let write = |start: usize| states.write(start, &zeros[..zeros.len().min(states.len_bytes() - start)]);
+    starts.try_for_each(write)
 }
 
 /// Checks the memory for the communicator buffers: a rank that failed only while joining would

@@ -4,10 +4,11 @@
 //! After such a failure, ranks that do not answer are abandoned, because their peers will never
 //! arrive.
 
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
@@ -17,7 +18,7 @@ use crate::schedule::plan::{Plan, Region, Tensor};
 use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
-use super::card::{LaunchMode, Launching, Marks};
+use super::card::{LaunchMode, Launching, Marks, clear};
 use super::checks::{
     capture_problem, groups, kernel_problems, length_problems, memory_problem, operator_problems,
     regions_wanted, shared_problems, weights_problems,
@@ -29,7 +30,7 @@ use super::rank::{
 };
 use super::shards::{LoadedShard, Shards, StopSignal};
 use super::tensors::NamedTensors;
-use super::timing::Timed;
+use super::timing::{Clock, Timed};
 
 /// A value observed during a run.
 #[derive(Clone, Debug)]
@@ -40,31 +41,6 @@ pub struct Observation {
     pub tap: usize,
     /// The rank's shard, row-major.
     pub bytes: Vec<u8>,
-}
-
-/// Time of the calling thread. An emulated machine may provide its own.
-#[derive(Clone)]
-pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
-
-impl Clock {
-    /// Returns the host's clock, since 1970, shared by all processes of a host.
-    #[must_use]
-    pub fn of_host() -> Self {
-        let since = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(Arc::new(move || u64::try_from(since().as_nanos()).unwrap_or(u64::MAX)))
-    }
-
-    /// Returns the current time.
-    #[must_use]
-    pub fn now_ns(&self) -> u64 {
-        self.0()
-    }
-}
-
-impl std::fmt::Debug for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
 }
 
 /// Index of a program: first the programs of [`Engine::start`], then the added programs.
@@ -152,6 +128,8 @@ const GRACE: Duration = Duration::from_millis(800);
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
+    /// Commands that not all local ranks have answered, the oldest first.
+    commands: VecDeque<PendingCommand>,
     shards: Vec<LoadedShard>,
     events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
@@ -163,6 +141,14 @@ pub struct Engine {
     launches: LaunchSetup,
     /// False if another engine owns the weights.
     has_own_weights: bool,
+}
+
+/// A command to the local ranks. Each rank answers its commands in order.
+struct PendingCommand {
+    /// The program that runs, if the command is a run.
+    program: Option<ProgramId>,
+    /// One entry per local rank.
+    answers: Vec<Option<Result<RankAnswer, RankError>>>,
 }
 
 struct LaunchSetup {
@@ -294,6 +280,7 @@ impl Engine {
         let mut engine = Self {
             stop_signal: StopSignal { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
             ranks: ranks.collect(),
+            commands: VecDeque::new(),
             shards: Vec::new(),
             events,
             programs,
@@ -310,6 +297,7 @@ impl Engine {
     }
 
     fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
+        self.expect_answers(None);
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
             let _unheard = listening.send(EngineEvent::Peer(failure.clone()));
@@ -360,7 +348,7 @@ impl Engine {
         let all = self.stop_signal.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
-        self.tell(|at| RankCommand::Prepare(Arc::clone(&added[0][ranks[at]])))?;
+        self.tell(None, |at| RankCommand::Prepare(Arc::clone(&added[0][ranks[at]])))?;
         let workspaces = workspace_bytes(&self.collect(drop)?);
         self.share_workspaces(workspaces)?;
         self.programs.extend(added);
@@ -477,6 +465,16 @@ impl Engine {
         })
     }
 
+    /// Writes zeros to the states of all local ranks. No run may be queued.
+    ///
+    /// # Errors
+    /// A device failed.
+    #[doc(hidden)]
+    pub fn clear_states(&mut self) -> Result<(), Error> {
+        self.check_open()?;
+        self.shards.iter().try_for_each(|shard| clear(&shard.states)).map_err(Error::from)
+    }
+
     /// Writes whole tensors to the weights and states of all local ranks. States are optional.
     ///
     /// # Errors
@@ -508,8 +506,26 @@ impl Engine {
         inputs: &NamedTensors,
         timed: Timed,
     ) -> Result<Run<'_>, Error> {
-        self.start_run(program, inputs, Shown::Times(timed))?;
-        Ok(Run { engine: self, program, is_open: true })
+        self.enqueue(program, inputs, timed)?;
+        Ok(Run { engine: self, is_open: true })
+    }
+
+    /// Queues a run of a program on all ranks without waiting. Ranks run their queues in order.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    #[doc(hidden)]
+    pub fn enqueue(&mut self, program: ProgramId, inputs: &NamedTensors, timed: Timed) -> Result<(), Error> {
+        self.start_run(program, inputs, Shown::Times(timed))
+    }
+
+    /// Waits for the oldest queued run and returns its outputs.
+    ///
+    /// # Errors
+    /// A rank failed, which stops the engine.
+    #[doc(hidden)]
+    pub fn wait(&mut self) -> Result<NamedTensors, Error> {
+        self.finish_run(drop)
     }
 
     /// Returns the start and end of the last run on each local rank. Without a clock, timed runs
@@ -540,14 +556,11 @@ impl Engine {
         observe: impl FnMut(Observation),
     ) -> Result<NamedTensors, Error> {
         self.start_run(program, inputs, Shown::Values)?;
-        self.finish_run(program, observe)
+        self.finish_run(observe)
     }
 
-    fn finish_run(
-        &mut self,
-        program: ProgramId,
-        observe: impl FnMut(Observation),
-    ) -> Result<NamedTensors, Error> {
+    fn finish_run(&mut self, observe: impl FnMut(Observation)) -> Result<NamedTensors, Error> {
+        let program = self.commands.front().and_then(|command| command.program);
         let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
             RankAnswer::Ran(run) => Some(run),
             RankAnswer::Opened { .. } | RankAnswer::Prepared { .. } => None,
@@ -556,7 +569,8 @@ impl Engine {
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
         self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
         let outputs = runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs);
-        Ok(NamedTensors::of_outputs(self.programs[program.0][0].outputs.iter().zip(outputs)))
+        let plan = program.and_then(|program| self.programs[program.0].first());
+        Ok(NamedTensors::of_outputs(plan.into_iter().flat_map(|plan| &plan.outputs).zip(outputs)))
     }
 
     fn start_run(&mut self, program: ProgramId, inputs: &NamedTensors, shown: Shown) -> Result<(), Error> {
@@ -568,14 +582,24 @@ impl Engine {
         let wanted: Vec<&Tensor> = plans[0].inputs.iter().collect();
         let inputs =
             Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
-        self.tell(move |at| {
+        self.tell(Some(program), move |at| {
             let wanted = if at == 0 { WantedOutputs::Outputs } else { WantedOutputs::Nothing };
             RankCommand::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }
 
-    fn tell(&mut self, command: impl Fn(usize) -> RankCommand) -> Result<(), Error> {
+    fn expect_answers(&mut self, program: Option<ProgramId>) {
+        let answers = self.ranks.iter().map(|_| None).collect();
+        self.commands.push_back(PendingCommand { program, answers });
+    }
+
+    fn tell(
+        &mut self,
+        program: Option<ProgramId>,
+        command: impl Fn(usize) -> RankCommand,
+    ) -> Result<(), Error> {
         self.check_open()?;
+        self.expect_answers(program);
         self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
         Ok(())
     }
@@ -587,13 +611,11 @@ impl Engine {
         self.stop_signal.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
-    /// Waits for the answers of all local ranks, sorted by rank. Passes the observed values to
-    /// `observe`.
+    /// Waits for the answers of all local ranks to the oldest command, sorted by rank. Passes the
+    /// observed values to `observe`.
     fn collect(&mut self, mut observe: impl FnMut(Observation)) -> Result<Vec<RankAnswer>, Error> {
-        let mut answers: Vec<Option<Result<RankAnswer, RankError>>> =
-            self.ranks.iter().map(|_| None).collect();
         let (mut peer, mut grace) = (None, never());
-        while answers.iter().any(Option::is_none) {
+        while self.commands.front().is_some_and(|command| command.answers.iter().any(Option::is_none)) {
             let event = select_biased! {
                 recv(self.events) -> event => event,
                 recv(grace) -> _over => break,
@@ -601,8 +623,10 @@ impl Engine {
             match event {
                 Ok(EngineEvent::Value(observation)) => observe(observation),
                 Ok(EngineEvent::Answer(rank, answer)) => {
-                    if let Some(at) = self.ranks.iter().position(|thread| thread.rank == rank) {
-                        answers[at] = Some(answer);
+                    let at = self.ranks.iter().position(|thread| thread.rank == rank);
+                    let mut unanswered = self.commands.iter_mut().filter_map(|it| it.answers.get_mut(at?));
+                    if let Some(place) = unanswered.find(|answer| answer.is_none()) {
+                        *place = Some(answer);
                     }
                 }
                 Ok(EngineEvent::Peer(failure)) => {
@@ -611,6 +635,7 @@ impl Engine {
                 Err(_) => break,
             }
         }
+        let answers = self.commands.pop_front().map_or_else(Vec::new, |command| command.answers);
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for (thread, answer) in self.ranks.iter().zip(answers) {
             match answer {
@@ -649,7 +674,6 @@ impl Engine {
 #[derive(Debug)]
 pub struct Run<'a> {
     engine: &'a mut Engine,
-    program: ProgramId,
     is_open: bool,
 }
 
@@ -660,7 +684,7 @@ impl Run<'_> {
     /// A rank failed, which stops the engine.
     pub fn finish(mut self) -> Result<NamedTensors, Error> {
         self.is_open = false;
-        self.engine.finish_run(self.program, drop)
+        self.engine.wait()
     }
 }
 

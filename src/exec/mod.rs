@@ -24,10 +24,10 @@ mod upload;
 
 pub use card::{Launching, Marks};
 pub use checks::{communicators_wanted, memory_wanted, regions_wanted, target_of};
-pub use engine::{Clock, Engine, EngineOptions, Observation, ProgramId, Run, SharedWeights};
+pub use engine::{Engine, EngineOptions, Observation, ProgramId, Run, SharedWeights};
 pub use error::{Error, RankError};
 pub use prepare::prepare;
 pub use shards::{Part, Shards};
 pub use tensors::{Elements, NamedTensors};
-pub use timing::Timed;
+pub use timing::{Clock, Timed};
 pub use upload::Uploads;

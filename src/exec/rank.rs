@@ -12,10 +12,10 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::card::{Card, LaunchMode, Watch};
-use super::engine::{Clock, Observation};
+use super::engine::Observation;
 use super::error::RankError;
 use super::gate::Entrance;
-use super::timing::Timed;
+use super::timing::{Clock, Timed};
 use crate::device::{Buffer, Device, KernelSource};
 use crate::schedule::plan::Plan;
 use crate::timeline::Span;

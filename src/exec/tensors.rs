@@ -19,6 +19,19 @@ pub struct Elements {
 }
 
 impl Elements {
+    /// Creates a tensor from the bytes of its elements.
+    pub(crate) fn of_bytes(shape: impl Into<Shape>, dtype: DType, bytes: Vec<u8>) -> Self {
+        Self { dtype, shape: Some(shape.into()), bytes: Arc::new(bytes) }
+    }
+
+    pub(crate) fn of_i64(shape: impl Into<Shape>, numbers: Vec<i64>) -> Self {
+        Self::of_bytes(shape, DType::I64, numbers.into_iter().flat_map(i64::to_ne_bytes).collect())
+    }
+
+    pub(crate) fn of_i32(shape: impl Into<Shape>, numbers: Vec<i32>) -> Self {
+        Self::of_bytes(shape, DType::I32, numbers.into_iter().flat_map(i32::to_ne_bytes).collect())
+    }
+
     fn of_numbers(numbers: HostTensor) -> Self {
         Self { shape: None, ..numbers.into() }
     }

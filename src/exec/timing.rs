@@ -9,12 +9,36 @@
 //! Invariant: events are created once and reused. An untimed run records none.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::device::{Device, Event, Result, Stream};
 use crate::schedule::plan::{Action, Plan, Step, StreamKind};
 use crate::timeline::Span;
 
-use super::engine::Clock;
+/// Time of the calling thread. An emulated machine may provide its own.
+#[derive(Clone)]
+pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock {
+    /// Returns the host's clock, since 1970, shared by all processes of a host.
+    #[must_use]
+    pub fn of_host() -> Self {
+        let since = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Arc::new(move || u64::try_from(since().as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns the current time.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.0()
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
 
 /// Level of timing. Timed runs are eager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

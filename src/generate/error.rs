@@ -1,5 +1,7 @@
 //! Errors between opening a checkpoint and its tokens.
 
+use std::sync::Arc;
+
 use crate::base::Diagnostics;
 use crate::exec;
 use crate::weights;
@@ -19,6 +21,9 @@ pub enum Error {
     /// A checkpoint or reference file could not be read.
     #[error(transparent)]
     Weights(#[from] weights::Error),
+    /// An error that ended several requests.
+    #[error(transparent)]
+    Shared(Arc<Self>),
     /// No token could be chosen from the logits.
     #[error(
         "request {request}, position {position}: {source}{}",

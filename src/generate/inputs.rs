@@ -1,22 +1,162 @@
 //! Inputs of a decoder program that change from run to run.
+//!
+//! Input: the new tokens of each row, and the blocks of its cache. Output: the inputs by name.
+//!
+//! Invariant: the inputs of a token depend on its own sequence alone: on its position, and on the
+//! length of the prompt if rotary frequencies do.
 
 use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
-use crate::exec::NamedTensors;
+use crate::exec::{Elements, NamedTensors};
 use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape, cache_inputs, input, rotary_tables};
+use crate::program::models::{
+    CacheInputs, CacheRow, Head, RotaryInput, RunShape, input, rotary_tables, sequence_blocks,
+};
 
+/// New tokens of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceInput<'a> {
+    /// At most the run's sequence length. Empty in a row without a sequence.
+    pub ids: &'a [u32],
+    /// Position of the first token.
+    pub start: usize,
+    /// Number of tokens in the prompt.
+    pub prompt_length: usize,
+}
+
+impl SequenceInput<'_> {
+    /// The tokens of a row without a sequence.
+    pub const NONE: Self = Self { ids: &[], start: 0, prompt_length: 1 };
+}
+
+/// One row of a run: new tokens, and the blocks of the sequence's cache.
 #[derive(Clone, Debug)]
-pub(super) struct SequenceInput<'a> {
-    /// New tokens: at least one, at most the run's sequence length.
-    pub(super) ids: &'a [u32],
-    pub(super) start: usize,
-    pub(super) prompt_length: usize,
+pub struct InputRow<'a, B> {
+    /// The new tokens.
+    pub tokens: SequenceInput<'a>,
+    /// Blocks of the sequence, in the order of the tokens.
+    pub blocks: B,
+}
+
+/// Builds the inputs of a model's programs.
+#[derive(Debug)]
+pub struct InputBuilder {
+    config: ModelConfig,
+    dtype: DType,
+    rotary: Vec<RotaryRows>,
+}
+
+/// Cosines and sines of all positions so far, in bytes. Unused if frequencies depend on a length.
+#[derive(Debug)]
+struct RotaryRows {
+    table: RotaryInput,
+    cos: Vec<u8>,
+    sin: Vec<u8>,
+}
+
+/// Number of positions that are added to a table of rotary rows at once.
+const ROTARY_STEP: usize = 1024;
+
+impl InputBuilder {
+    /// Creates the builder for programs with activations of `dtype`.
+    #[must_use]
+    pub fn new(config: &ModelConfig, dtype: DType) -> Self {
+        let rows = |table| RotaryRows { table, cos: Vec::new(), sin: Vec::new() };
+        let rotary = rotary_tables(config).into_iter().map(rows).collect();
+        Self { config: config.clone(), dtype, rotary }
+    }
+
+    /// Returns the inputs of a run without the ids. Short rows are padded on the right. Padding is
+    /// written to the null block.
+    pub fn inputs<B: Iterator<Item = usize> + Clone>(
+        &mut self,
+        run: RunShape,
+        head: Head,
+        rows: &[InputRow<'_, B>],
+    ) -> NamedTensors {
+        let caches = rows.iter().map(|row| CacheRow {
+            tokens: row.tokens.start..row.tokens.start + row.tokens.ids.len(),
+            blocks: row.blocks.clone(),
+        });
+        let CacheInputs { slots, table, positions, lengths } = CacheInputs::new(run, caches);
+        let RunShape { batch: b, sequence: s, table: w, .. } = run;
+        let mut tensors = NamedTensors::new()
+            .with(input::SLOTS, Elements::of_i64([b, s], slots))
+            .with(input::TABLE, Elements::of_i32([b, w], table))
+            .with(input::POSITIONS, Elements::of_i64([b, s], positions))
+            .with(input::LENGTHS, Elements::of_i64([b], lengths));
+        for rotary in &mut self.rotary {
+            let names = rotary.table;
+            let (cos, sin) = rotary.of(&self.config, self.dtype, s, rows);
+            let shape = [b, s, self.config.rope_of(names.rotary).rotated_dims(self.config.head_dim)];
+            tensors.set(names.cos, Elements::of_bytes(shape, self.dtype, cos));
+            tensors.set(names.sin, Elements::of_bytes(shape, self.dtype, sin));
+        }
+        if let Some(logn) = &self.config.logn {
+            let scales = rows.iter().flat_map(|row| {
+                let positions: Vec<usize> = (row.tokens.start..row.tokens.start + s).collect();
+                logn.scale(&positions)
+            });
+            tensors.set(input::LOGN, HostTensor::float([b, s, 1, 1, 1], self.dtype, scales.collect()));
+        }
+        if head != Head::AllLogits {
+            let last = rows.iter().map(|row| row.tokens.ids.len().saturating_sub(1) as i64);
+            tensors.set(input::LAST, Elements::of_i64([b], last.collect()));
+        }
+        tensors
+    }
+}
+
+impl RotaryRows {
+    /// Returns the rows of all tokens, padding included, in the bytes of `dtype`.
+    fn of<B>(
+        &mut self,
+        config: &ModelConfig,
+        dtype: DType,
+        tokens: usize,
+        rows: &[InputRow<'_, B>],
+    ) -> (Vec<u8>, Vec<u8>) {
+        let rope = config.rope_of(self.table.rotary);
+        let bytes = |floats: Vec<f32>| HostTensor::float([floats.len()], dtype, floats).to_bytes();
+        let row_bytes = rope.rotated_dims(config.head_dim) * dtype.size_bytes();
+        let room = rows.len() * tokens * row_bytes;
+        let (mut cos, mut sin) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        for row in rows {
+            let positions = row.tokens.start..row.tokens.start + tokens;
+            if rope.length_dependence() == LengthDependence::Fixed {
+                let known = self.cos.len() / row_bytes.max(1);
+                if known < positions.end {
+                    let new: Vec<usize> = (known..positions.end.next_multiple_of(ROTARY_STEP)).collect();
+                    let (new_cos, new_sin) = rope.cos_sin(config.head_dim, &new, 0);
+                    self.cos.extend(bytes(new_cos));
+                    self.sin.extend(bytes(new_sin));
+                }
+                let range = positions.start * row_bytes..positions.end * row_bytes;
+                cos.extend_from_slice(&self.cos[range.clone()]);
+                sin.extend_from_slice(&self.sin[range]);
+                continue;
+            }
+            for position in positions {
+                let length = match rope.length_dependence() {
+                    LengthDependence::Current => row.tokens.prompt_length.max(position + 1),
+                    LengthDependence::Prompt | LengthDependence::Fixed => row.tokens.prompt_length,
+                };
+                let (new_cos, new_sin) = rope.cos_sin(config.head_dim, &[position], length);
+                cos.extend(bytes(new_cos));
+                sin.extend(bytes(new_sin));
+            }
+        }
+        (cos, sin)
+    }
+}
+
+/// Returns the ids of all rows. Padding has the id 0.
+#[must_use]
+pub fn padded_ids<'a>(tokens: usize, rows: impl Iterator<Item = &'a [u32]>) -> Vec<i64> {
+    rows.flat_map(|ids| (0..tokens).map(|at| i64::from(ids.get(at).copied().unwrap_or(0)))).collect()
 }
 
 /// Returns the inputs of one run of a static batch: sequence `i` has the same blocks in each run.
-///
-/// Short rows are padded on the right. Padding is written to the null block.
 pub(super) fn inputs(
     config: &ModelConfig,
     run: RunShape,
@@ -24,41 +164,9 @@ pub(super) fn inputs(
     head: Head,
     rows: &[SequenceInput<'_>],
 ) -> NamedTensors {
-    let RunShape { batch: b, sequence: s, .. } = run;
-    let (mut ids, mut tokens, mut last, mut logn) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut tables: Vec<_> =
-        rotary_tables(config).into_iter().map(|table| (table, Vec::new(), Vec::new())).collect();
-    for row in rows {
-        // A sequence that ended may stand behind its last row.
-        let start = row.start.min(run.length() - row.ids.len());
-        let positions: Vec<usize> = (start..start + s).collect();
-        ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
-        tokens.push(start..start + row.ids.len());
-        for (table, cos, sin) in &mut tables {
-            let rope = config.rope_of(table.rotary);
-            let length = match rope.length_dependence() {
-                LengthDependence::Prompt => row.prompt_length,
-                LengthDependence::Fixed | LengthDependence::Current => row.start + row.ids.len(),
-            };
-            let (row_cos, row_sin) = rope.cos_sin(config.head_dim, &positions, length);
-            cos.extend(row_cos);
-            sin.extend(row_sin);
-        }
-        logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&positions)));
-        last.push(row.ids.len() as i64 - 1);
-    }
-    let mut tensors = vec![(input::IDS, HostTensor::int([b, s], DType::I64, ids))];
-    tensors.extend(cache_inputs(run, &tokens));
-    for (table, cos, sin) in tables {
-        let shape = [b, s, config.rope_of(table.rotary).rotated_dims(config.head_dim)];
-        tensors.push((table.cos, HostTensor::float(shape, dtype, cos)));
-        tensors.push((table.sin, HostTensor::float(shape, dtype, sin)));
-    }
-    if config.logn.is_some() {
-        tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn)));
-    }
-    if head != Head::AllLogits {
-        tensors.push((input::LAST, HostTensor::int([b], DType::I64, last)));
-    }
-    tensors.into_iter().collect()
+    let own = rows.iter().zip(sequence_blocks(run));
+    let own: Vec<_> = own.map(|(tokens, blocks)| InputRow { tokens: *tokens, blocks }).collect();
+    let ids = padded_ids(run.sequence, rows.iter().map(|row| row.ids));
+    let ids = Elements::of_i64([run.batch, run.sequence], ids);
+    InputBuilder::new(config, dtype).inputs(run, head, &own).with(input::IDS, ids)
 }

@@ -1,7 +1,8 @@
-//! Text generation: opens a model, splits it over cards, and runs the serving loop.
+//! Text generation: opens a model, splits it over cards, and serves requests.
 //!
 //! - Input: a checkpoint folder and [`Request`]s.
-//! - Output: tokens, one at a time, from a [`Session`] of the opened [`Model`].
+//! - Output: tokens, one at a time, from a [`Session`] of the opened [`Model`], or from a
+//!   [`ServingEngine`] that has the session on a thread of its own.
 //! - Invariants: the tokens of a sequence do not depend on the rest of the batch. The same seed
 //!   gives the same tokens.
 //! - Not here: how the model is split.
@@ -11,18 +12,23 @@
 //! logits are computed.
 
 mod batch;
-mod bucket;
 #[doc(hidden)]
 pub mod chat;
 #[doc(hidden)]
 pub mod drafts;
+mod engine;
 mod error;
-mod inputs;
+#[doc(hidden)]
+pub mod inputs;
+mod limits;
 mod model;
 mod request;
+mod runner;
 #[doc(hidden)]
 pub mod sampling;
+mod sequence;
 mod session;
+mod steps;
 mod text;
 #[doc(hidden)]
 pub mod tokenizer;
@@ -30,11 +36,16 @@ pub mod tokenizer;
 pub mod verify;
 
 pub use batch::{BatchSummary, Generation};
+pub use engine::{RequestHandle, RequestOutput, ServingEngine};
 pub use error::Error;
 pub use model::Model;
 pub use request::{CancelToken, Finish, Prompt, Request, RequestEvent, Sequence, Token};
 pub use sampling::{LogProbabilities, SamplingOptions};
 #[doc(hidden)]
+pub use sequence::NewToken;
+#[doc(hidden)]
 pub use session::{DECODE, PREFILL};
 pub use session::{Session, SessionBuilder};
+#[doc(hidden)]
+pub use steps::{RequestKey, SequenceEvent, SequenceKey, StepSummary};
 pub use tokenizer::Tokenizer;

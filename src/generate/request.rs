@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use super::sampling::{LogProbabilities, SamplingOptions};
 
 /// The text or token ids to continue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
     /// A text that the model's tokenizer encodes.
     Text(String),
@@ -51,7 +53,7 @@ impl From<&[u32]> for Prompt {
 /// };
 /// # drop(request);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// The prompt to continue.
     pub prompt: Prompt,
@@ -74,7 +76,10 @@ pub struct Request {
     /// If true, events contain the logits of each token.
     pub logits: bool,
     /// Cancels the sequence from any thread.
+    #[serde(skip)]
     pub cancel: Option<CancelToken>,
+    /// Requests with a higher priority are served earlier.
+    pub priority: i32,
 }
 
 impl Request {
@@ -92,6 +97,7 @@ impl Request {
             log_probabilities: None,
             logits: false,
             cancel: None,
+            priority: 0,
         }
     }
 

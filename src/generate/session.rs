@@ -2,29 +2,34 @@
 //!
 //! - Input: a [`Model`] and a [`Deployment`].
 //! - Output: a [`Session`].
-//! - Invariants: problems that can be known in advance are reported before a card is opened.
-//!   Programs for other prompt lengths are compiled when needed, on the same memory.
-//! - Not here: the loop over a batch, in `batch`.
+//! - Invariants: problems that can be known in advance are reported before a card is opened. All
+//!   programs are compiled and prepared before the first request.
+//! - Not here: steps (`steps`), and a static batch (`batch`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
-use crate::compile::Deployment;
+use crate::compile::{Deployment, ServingPrograms};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, target_of};
+use crate::exec::{self, Engine, EngineOptions, Launching, ProgramId, Shards, target_of};
 use crate::placement::Residual;
 use crate::program::models::Head;
-use crate::schedule::{Exchanges, Plan};
+use crate::schedule::Exchanges;
+use crate::serving::{Scheduler, SchedulerConfig};
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
-use super::bucket;
+use super::drafts::LookupOptions;
 use super::error::Error;
+use super::inputs::InputBuilder;
+use super::limits::RequestLimits;
 use super::model::Model;
-use super::tokenizer::Tokenizer;
+use super::runner::StepRunner;
+use super::sequence::RunningSequence;
+use super::steps::{SequenceKey, StepInFlight};
 
 /// A model on cards that is ready to generate.
 ///
@@ -54,21 +59,28 @@ use super::tokenizer::Tokenizer;
 pub struct Session {
     pub(super) config: ModelConfig,
     pub(super) deployment: Deployment,
-    pub(super) engine: Engine,
+    pub(super) runner: StepRunner,
+    /// A scheduler for each pool of cache blocks.
+    pub(super) pools: Vec<Scheduler>,
+    pub(super) sequences: BTreeMap<SequenceKey, RunningSequence>,
+    /// Steps on the cards, the oldest first.
+    pub(super) in_flight: VecDeque<StepInFlight>,
+    /// Decode steps since the last static batch began.
+    pub(super) decode_steps: usize,
+    /// Number of requests that share no prefix with other ones.
+    pub(super) salts: u64,
+    pub(super) lookup: Option<LookupOptions>,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
     /// Default stop ids of requests.
     pub(super) stop_ids: Vec<u32>,
-    /// The tokenizer, or the reason it could not be loaded.
-    pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
-    /// Prefill programs by their length in tokens.
-    prompt_programs: BTreeMap<usize, ProgramId>,
+    pub(super) limits: RequestLimits,
 }
 
-/// The prefill program of a session's engine.
+/// The prefill program of [`Deployment::compile`].
 pub const PREFILL: ProgramId = ProgramId(0);
 
-/// The decode program, which makes one token per sequence.
+/// The decode program of [`Deployment::compile`], which makes one token per sequence.
 pub const DECODE: ProgramId = ProgramId(1);
 
 /// Options of a [`Session`]. Defaults follow from the model.
@@ -78,6 +90,7 @@ pub struct SessionBuilder<'a> {
     model: &'a Model,
     deployment: Deployment,
     cards: Option<usize>,
+    lookup: Option<LookupOptions>,
     engine: EngineOptions,
     weights_of: Option<&'a Session>,
     progress: &'a (dyn Fn(Bytes, Bytes) + Sync),
@@ -112,7 +125,7 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Sets the maximum number of concurrent requests. Default: 1.
+    /// Sets the maximum number of sequences that run at once. Default: 1.
     pub const fn batch(mut self, batch: usize) -> Self {
         self.deployment.batch = batch;
         self
@@ -129,7 +142,7 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Sets the maximum length of a prompt, in tokens. Longer prompts need more memory.
+    /// Sets the maximum number of prompt tokens in a step. Longer prompts are read in chunks.
     #[doc(hidden)]
     pub const fn longest_prompt(mut self, tokens: usize) -> Self {
         self.deployment.longest_prompt = tokens;
@@ -140,6 +153,20 @@ impl<'a> SessionBuilder<'a> {
     /// cards, and requests that need them are refused.
     pub const fn head(mut self, head: Head) -> Self {
         self.deployment.head = head;
+        self
+    }
+
+    /// Sets the number of cache blocks of 128 tokens that each group of cards shares. Default:
+    /// enough for [`batch`](Self::batch) sequences of full length.
+    pub const fn cache_blocks(mut self, blocks: usize) -> Self {
+        self.deployment.cache_blocks = Some(blocks.saturating_add(1));
+        self
+    }
+
+    /// Drafts tokens by prompt lookup, and verifies them in one run. The output does not change.
+    pub fn speculate(mut self, options: LookupOptions) -> Self {
+        self.deployment.drafts = options.drafts;
+        self.lookup = Some(options);
         self
     }
 
@@ -178,6 +205,7 @@ impl<'a> SessionBuilder<'a> {
     /// Before any card is opened: all options that do not fit the model. Later: the failure of a
     /// card or process.
     pub fn start(mut self) -> Result<Session, Error> {
+        self.lookup.as_ref().map_or(Ok(()), LookupOptions::check)?;
         let world = self.engine.group.size();
         self.deployment.cards = match self.cards {
             Some(cards) => cards,
@@ -185,7 +213,7 @@ impl<'a> SessionBuilder<'a> {
             None => self.cann.device_count().map_err(exec::Error::from)?,
         };
         if let Some(other) = self.weights_of {
-            self.engine.weights = Some(other.engine.weights());
+            self.engine.weights = Some(other.runner.engine.weights());
         }
         let (model, progress) = (self.model, self.progress);
         let mut session =
@@ -193,8 +221,9 @@ impl<'a> SessionBuilder<'a> {
                 let total = shards.bytes();
                 fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
             })?;
-        session.tokenizer = model.tokenizer();
+        session.limits.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();
+        session.lookup = self.lookup;
         Ok(session)
     }
 }
@@ -207,6 +236,7 @@ impl Session {
             model,
             deployment: Deployment::of(&model.config, 1),
             cards: None,
+            lookup: None,
             engine: EngineOptions::default(),
             weights_of: None,
             progress: &|_, _| (),
@@ -228,20 +258,39 @@ impl Session {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
-        let programs = compiled(deployment, config)?;
-        let mut ranks = Engine::start(cann, programs, engine)?;
+        let ServingPrograms { shapes, plans } = compiled(deployment, config)?;
+        let blocks = deployment.blocks();
+        let pools = (0..blocks.pools).map(|_| Scheduler::new(SchedulerConfig::of(deployment)));
+        let pools = pools.collect::<Result<Vec<_>, _>>()?;
+        let mut ranks = Engine::start(cann, plans, engine)?;
         ranks.load(fill)?;
         let load_seconds = started.elapsed().as_secs_f64();
-        let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
+        let inputs = InputBuilder::new(config, deployment.precision.activations);
+        let sequences = deployment.batch.div_ceil(pools.len());
+        let sizes = [pools.len(), sequences];
+        let mut runner = StepRunner::new(ranks, shapes, inputs, sizes, config.vocab_size);
+        if engine.launching == Launching::Captured {
+            runner.record_graphs()?;
+        }
         Ok(Self {
             config: config.clone(),
             deployment: *deployment,
-            engine: ranks,
+            runner,
+            pools,
+            sequences: BTreeMap::new(),
+            in_flight: VecDeque::new(),
+            decode_steps: 0,
+            salts: 0,
+            lookup: None,
             group: Arc::clone(&engine.group),
             load_seconds,
             stop_ids: Vec::new(),
-            tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
-            prompt_programs,
+            limits: RequestLimits {
+                vocabulary: config.vocab_size,
+                context: deployment.context.min((blocks.count / blocks.pools - 1) * blocks.rows),
+                head: deployment.head,
+                tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
+            },
         })
     }
 
@@ -250,30 +299,6 @@ impl Session {
     #[doc(hidden)]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
-    }
-
-    #[cfg(test)]
-    fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
-        self.prompt_programs.keys().copied()
-    }
-
-    /// Returns the prefill program for prompts of up to `longest` tokens, and its length. Compiles
-    /// the program at its first use.
-    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
-        let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
-        if let Some(program) = self.prompt_programs.get(&tokens) {
-            return Ok((*program, tokens));
-        }
-        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
-        let mut plans = compile(&self.deployment)?;
-        if !self.engine.has_room(&plans) {
-            // Fused exchanges need equal rows per card. If only this program has them, its gathered
-            // matrices need more memory than was reserved.
-            plans = compile(&Deployment { target: self.deployment.target.apart(), ..self.deployment })?;
-        }
-        let program = self.engine.add_program(plans)?;
-        self.prompt_programs.insert(tokens, program);
-        Ok((program, tokens))
     }
 }
 
@@ -286,82 +311,10 @@ fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> De
     Deployment { target, ..*deployment }
 }
 
-/// Compiles the programs in the order [`PREFILL`], [`DECODE`].
-fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<ServingPrograms, Diagnostics> {
     if deployment.head == Head::AllLogits {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
         return Err(problem.expected("the last logits, or the last token").found("all logits").into());
     }
-    Ok(deployment.compile(config)?.into_vec())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ops::ControlFlow;
-    use std::path::Path;
-
-    use ascend_tp_emulator::{Config, Emulator};
-
-    use super::super::inputs::{SequenceInput, inputs};
-    use super::super::request::Request;
-    use super::*;
-    use crate::base::DType;
-    use crate::program::models::RunShape;
-
-    fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
-        let deployment = Deployment {
-            precision: DType::BF16.into(),
-            residual,
-            batch: 2,
-            longest_prompt: 100,
-            context: 104,
-            head: Head::LastLogits,
-            ..Deployment::of(&model.config, cards)
-        };
-        Session::builder(cann, model).deployment(deployment).start().unwrap()
-    }
-
-    fn prompts(tokens: [usize; 2]) -> Vec<Vec<u32>> {
-        tokens.map(|tokens| (0..tokens).map(|at| (at * 37 % 4000) as u32 + 3).collect()).to_vec()
-    }
-
-    #[test]
-    fn a_shorter_program_gives_the_bits_of_the_longest_and_is_made_once() {
-        let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
-        let emulator = Emulator::new(Config::with_cards(3)).unwrap();
-        let cann = Cann::new(emulator.table()).unwrap();
-        for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Replicate), (3, Residual::Seq)] {
-            let mut session = session(&cann, &model, cards, residual);
-            for (tokens, room, lengths) in [
-                ([20, 9], 32, vec![32, 100]),
-                ([3, 31], 32, vec![32, 100]),
-                ([1, 33], 48, vec![32, 48, 100]),
-                ([97, 50], 100, vec![32, 48, 100]),
-            ] {
-                let prompts = prompts(tokens);
-                let rows: Vec<SequenceInput<'_>> = prompts
-                    .iter()
-                    .map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() })
-                    .collect();
-                let longest = *tokens.iter().max().unwrap();
-                let (program, found) = session.prompt_program(longest).unwrap();
-                assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));
-                let run = |session: &mut Session, program, room| {
-                    let run = RunShape::new(2, room, room);
-                    let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
-                    session.engine.run(program, &inputs).unwrap()
-                };
-                // The longest program writes cache rows that the shorter one must not read.
-                let longest = run(&mut session, PREFILL, 100);
-                assert_eq!(run(&mut session, program, room), longest, "{tokens:?} on {cards} cards");
-                let request = |ids: &Vec<u32>| {
-                    let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(4));
-                    Request { stop_ids, max_new_tokens, ..Request::new(ids.as_slice()) }
-                };
-                let requests: Vec<Request> = prompts.iter().map(request).collect();
-                let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
-                assert!(found.sequences.iter().all(|sequence| sequence.ids.len() == 4));
-            }
-        }
-    }
+    deployment.compile_serving(config)
 }

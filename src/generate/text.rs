@@ -4,25 +4,27 @@
 //! - Output: text that can no longer change, and the stop text that ends the sequence.
 //! - Invariants: the pieces add up to the text before the first stop text.
 
+use std::sync::Arc;
+
 use crate::base::Diagnostics;
 
 use super::tokenizer::{TokenStream, Tokenizer};
 
 #[derive(Clone, Debug)]
-pub(super) struct Text<'a> {
-    stream: TokenStream<'a>,
-    stops: &'a [String],
+pub(super) struct Text {
+    stream: TokenStream,
+    stops: Vec<String>,
     /// Text that may be the beginning of a stop text.
     held: String,
 }
 
-impl<'a> Text<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32], stops: &'a [String]) -> Self {
-        Self { stream: tokenizer.stream(prompt), stops, held: String::new() }
+impl Text {
+    pub(super) fn new(tokenizer: &Arc<Tokenizer>, prompt: &[u32], stops: &[String]) -> Self {
+        Self { stream: tokenizer.stream(prompt), stops: stops.to_vec(), held: String::new() }
     }
 
     /// Returns the text that is certain after the next id, and the stop text found.
-    pub(super) fn push(&mut self, id: u32) -> Result<(String, Option<&'a str>), Diagnostics> {
+    pub(super) fn push(&mut self, id: u32) -> Result<(String, Option<String>), Diagnostics> {
         let new = self.stream.push(id)?.unwrap_or_default();
         Ok(self.add(&new))
     }
@@ -34,7 +36,7 @@ impl<'a> Text<'a> {
         Ok(text)
     }
 
-    pub(super) fn finish(mut self) -> Result<(String, Option<&'a str>), Diagnostics> {
+    pub(super) fn finish(mut self) -> Result<(String, Option<String>), Diagnostics> {
         let rest = self.stream.clone().finish()?.unwrap_or_default();
         let (mut text, stop) = self.add(&rest);
         if stop.is_none() {
@@ -43,12 +45,12 @@ impl<'a> Text<'a> {
         Ok((text, stop))
     }
 
-    fn add(&mut self, new: &str) -> (String, Option<&'a str>) {
+    fn add(&mut self, new: &str) -> (String, Option<String>) {
         self.held.push_str(new);
-        let first = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop.as_str()))).min();
+        let first = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop))).min();
         if let Some((at, stop)) = first {
             self.held.truncate(at);
-            return (std::mem::take(&mut self.held), Some(stop));
+            return (std::mem::take(&mut self.held), Some(stop.clone()));
         }
         // Holds back the longest suffix that some stop text begins with.
         let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
@@ -66,15 +68,15 @@ mod tests {
 
     fn through(stops: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>) {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
-        let tokenizer = Tokenizer::open(&model, 4096).unwrap();
+        let tokenizer = Arc::new(Tokenizer::open(&model, 4096).unwrap());
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
         let mut text = Text::new(&tokenizer, &[], &stops);
         let mut found = Vec::new();
         for piece in pieces {
             let (certain, stop) = text.add(piece);
             found.push(certain);
-            if let Some(stop) = stop {
-                return (found, Some(stop.to_owned()));
+            if stop.is_some() {
+                return (found, stop);
             }
         }
         found.push(text.finish().unwrap().0);
@@ -98,14 +100,14 @@ mod tests {
     #[test]
     fn a_stop_text_has_no_effect_before_it_may_end_the_text() {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
-        let tokenizer = Tokenizer::open(&model, 4096).unwrap();
+        let tokenizer = Arc::new(Tokenizer::open(&model, 4096).unwrap());
         let stops = ["the".to_owned()];
         let mut text = Text::new(&tokenizer, &[], &stops);
         let ids = tokenizer.encode("In the beginning").unwrap();
         let first: String = ids.iter().map(|id| text.push_without_stop(*id).unwrap()).collect();
         assert!("In the beginning".starts_with(&first) && first.contains("the"), "{first}");
         let stop = ids.iter().find_map(|id| text.push(*id).unwrap().1);
-        assert_eq!(stop, Some("the"));
+        assert_eq!(stop.as_deref(), Some("the"));
     }
 
     #[test]

@@ -472,7 +472,7 @@ fn rotary(emit: &mut Emit<'_>, x: View, out: View, shape: Shape) {
 
 /// Returns whether aclnnFusedInferAttentionScoreV2 supports the type and head size. It takes f16 or
 /// bf16, and multiples of 16 up to 512 (CANN documentation of the operator, A2).
-const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
+pub(crate) const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }
 

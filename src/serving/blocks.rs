@@ -157,6 +157,13 @@ impl BlockPool {
         }
     }
 
+    /// Removes the contents of all idle blocks.
+    fn forget(&mut self) {
+        while let Some(id) = self.evict() {
+            self.free.push(id);
+        }
+    }
+
     /// Makes a full block available to prefix hits.
     ///
     /// Returns false, and changes nothing, if the index has the hash or the block has content

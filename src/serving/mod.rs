@@ -1,7 +1,7 @@
 //! Serving: many requests at once, on caches in blocks.
 //!
 //! - Input: requests as token ids, and the sampled ids of finished steps.
-//! - Output: [`StepPlan`]s, which are plain data for all ranks, and deliveries of new tokens.
+//! - Output: [`StepPlan`]s, which are plain data, and deliveries of new tokens.
 //! - Invariants: the scheduler is pure. The same calls in the same order give the same plans. A
 //!   block with one owner is written by that sequence alone, and a shared block is never written. A
 //!   prefix hit compares the tokens themselves. `cached ≤ computed ≤ scheduled ≤ known + ahead`
@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `blocks` | block pools of groups of paged states, slots of recurrent states, prefix index |
 //! | `scheduler` | requests and completions → the next step |
-//! | `step` | the plan of one step, its bytes, and the block tables that receivers keep |
+//! | `step` | the plan of one step, and the block tables that receivers keep |
 //!
 //! # Form of a token
 //! The position of a token in its request decides its form: prompt or generated. A chunk has tokens
@@ -38,6 +38,6 @@ pub use scheduler::{
     SchedulerConfig, SequenceId, SequenceLengths, SlotConfig, StepResult,
 };
 pub use step::{
-    BlockTable, Change, Chunk, DecodeError, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan,
-    StepToken, TableId, Tables, TokenForm,
+    BlockTable, Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan, StepToken,
+    TableId, Tables, TokenForm,
 };

@@ -225,6 +225,23 @@ impl Scheduler {
         }
     }
 
+    /// Empties the caches. Running sequences return to the queue, and steps in flight become void:
+    /// they have no results.
+    pub fn forget_caches(&mut self) {
+        self.flights.clear();
+        let tables: Vec<TableId> = self.order.iter().map(|ordered| ordered.table).collect();
+        for table in tables {
+            let sequence = self.sequence_mut(table);
+            sequence.in_flight = 0;
+            match sequence.phase {
+                Phase::Ended => drop(self.release(table)),
+                Phase::Running | Phase::Leaving => self.preempt(table),
+            }
+        }
+        self.loads.clear();
+        self.states.forget();
+    }
+
     /// Returns whether no request waits or runs and no step is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {

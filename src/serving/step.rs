@@ -1,15 +1,14 @@
-//! One step as plain data, which every rank receives.
+//! One step as plain data.
 //!
 //! - Input: decisions of the scheduler.
-//! - Output: [`StepPlan`], its bytes, and the block [`Tables`] that a receiver keeps.
+//! - Output: [`StepPlan`], and the block [`Tables`] that a receiver keeps.
 //! - Invariants: a plan holds changes of tables, never whole tables. Changes apply in order, before
-//!   the programs run. `decode(encode(plan))` is `plan`.
+//!   the programs run.
 //! - Not here: which tokens a step computes, and how a program runs them.
 //!
 //! A receiver runs a plan in this order: the changes, the loads, the chunk, the decode run, the
 //! saves.
 
-mod bytes;
 mod tables;
 
 use smallvec::SmallVec;
@@ -17,7 +16,6 @@ use smallvec::SmallVec;
 use crate::base::define_id;
 use crate::serving::blocks::{BlockId, SlotId, SnapshotId};
 
-pub use bytes::DecodeError;
 pub use tables::{BlockTable, Tables};
 
 define_id!(
@@ -57,6 +55,8 @@ pub enum Change {
         table: TableId,
         /// The slot, if the model has recurrent layers.
         slot: Option<SlotId>,
+        /// Length of the prompt in tokens.
+        prompt: u32,
     },
     /// The table of one group changes at its ends.
     Extend {

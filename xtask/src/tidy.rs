@@ -36,7 +36,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("timeline", &["base", "call", "schedule"]),
     ("exec", &["base", "call", "schedule", "timeline", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "device", "exec"]),
-    ("serving", &["base"]),
+    ("serving", &["base", "compile"]),
     (
         "generate",
         &[
@@ -52,6 +52,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
             "world",
             "exec",
             "weights",
+            "serving",
         ],
     ),
     (

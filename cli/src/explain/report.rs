@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::Bytes;
 use ascend_tp::collective::{ExplainedExchange, exchanges};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
@@ -323,7 +324,8 @@ fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
         };
         plan.states.iter().map(local).sum()
     });
-    let blocks = CacheBlocks::of_sequences(request.deployment.batch, request.deployment.context, 1);
+    let Deployment { batch, context, block_tokens, .. } = request.deployment;
+    let blocks = CacheBlocks::of_sequences(batch, context, block_tokens, 1);
     CardBytes {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),

@@ -233,6 +233,8 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
     let mut prefill = Vec::new();
     // The first prefill is a warm-up.
     for _ in 0..=repeats(bench.effort) {
+        // Without this, the prompt would be a prefix hit.
+        session.clear_caches()?;
         let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
         prefill.push(generation.summary.prefill_seconds);
     }

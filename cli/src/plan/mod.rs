@@ -53,6 +53,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         output_tokens: serving.output,
         objective: serving.objective.into(),
         max_token_us: serving.max_tpot_ms.map(|limit| limit * 1e3),
+        max_first_token_us: serving.max_ttft_ms.map(|limit| limit * 1e3),
         communicator: Communicator::buffer_bytes(),
     };
     keep(request.check(), &mut problems);

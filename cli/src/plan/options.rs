@@ -87,6 +87,9 @@ pub(crate) struct ServeOptions {
     /// Maximum time per output token, in milliseconds
     #[arg(long, value_name = "MS")]
     pub(super) max_tpot_ms: Option<f64>,
+    /// Maximum time to the first token, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(super) max_ttft_ms: Option<f64>,
 }
 
 #[derive(Debug, Args)]

@@ -15,9 +15,11 @@ fn heading(name: &str, request: &ServingRequest<'_>) -> String {
         Objective::Throughput => "highest throughput",
         Objective::Latency => "lowest latency",
     };
-    let limit = request
-        .max_token_us
-        .map_or(String::new(), |limit| format!(" within {:.1} ms per token", limit / 1e3));
+    let within = |limit: Option<f64>, what: &str| {
+        limit.map_or(String::new(), |limit| format!(" within {:.1} ms {what}", limit / 1e3))
+    };
+    let limits = [(request.max_token_us, "per token"), (request.max_first_token_us, "to the first token")];
+    let limit = limits.map(|(limit, what)| within(limit, what)).concat();
     format!(
         "{name} in {} on {} of {} ({}): {} of {} + {}, {wanted}{limit}\n",
         request.precision,

@@ -4,6 +4,7 @@
 //! - Output: a report as [`text`] or JSON, a Perfetto trace (`--trace`), a page (`--html`). All
 //!   problems of the arguments are reported together, before compilation.
 
+mod serving;
 mod text;
 mod train;
 
@@ -28,6 +29,9 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     }
     if options.train {
         return train::run(options, problems);
+    }
+    if options.serving.serve {
+        return serving::run(options, problems);
     }
     let setting = setting(options, problems)?;
     let rehearsal = Rehearsal::run(&setting)?;

@@ -101,7 +101,7 @@ fn tables(text: &mut String, phase: &PhaseReport, limits: &StepLimits) {
 }
 
 /// Formats the memory table. `states` names the memory that persists between runs.
-fn memory(memory: &RehearsalMemory, states: &str) -> Table {
+pub(super) fn memory(memory: &RehearsalMemory, states: &str) -> Table {
     let mut table = terminal::table([
         ("", Align::Left),
         ("", Align::Right),

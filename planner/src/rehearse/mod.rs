@@ -1,7 +1,8 @@
 //! Rehearses a model on cards without the cards.
 //!
 //! The executor runs the compiled plans on emulated cards, which keep a virtual clock and compute
-//! no numbers. [`train`] rehearses a training step.
+//! no numbers. [`train`] rehearses a training step, and [`serving`] an engine under a load of
+//! requests.
 //!
 //! Invariants: times come from the emulator's clock, bytes from its accounts. The same setting
 //! gives the same report, byte for byte. A setting that does not fit is refused before it runs.
@@ -11,6 +12,7 @@ pub mod html;
 mod memory;
 mod report;
 mod run;
+pub mod serving;
 mod setting;
 mod stage;
 mod table;

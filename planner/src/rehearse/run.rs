@@ -17,7 +17,7 @@ use super::stage::EmulatedStage;
 const DECODES_KEPT: usize = 3;
 
 /// Runs before a captured decode step is measured: one eager run, and one that records the graph.
-const RUNS_TO_CAPTURE: usize = 2;
+pub(super) const RUNS_TO_CAPTURE: usize = 2;
 
 /// Recorded run of a rehearsal.
 #[derive(Debug)]

@@ -54,6 +54,8 @@ pub struct ServingRequest<'a> {
     pub objective: Objective,
     /// Maximum time per token.
     pub max_token_us: Option<f64>,
+    /// Maximum time to the first token.
+    pub max_first_token_us: Option<f64>,
     /// Communicator bytes per card.
     pub communicator: Bytes,
 }
@@ -279,9 +281,11 @@ impl ServingRequest<'_> {
                 .found(self.topology.cards()),
             );
         }
-        if let Some(limit) = self.max_token_us.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
-            problems
-                .push(Diagnostic::new("--max-tpot-ms", "no time").expected("more than 0").found(limit / 1e3));
+        let limits = [("--max-tpot-ms", self.max_token_us), ("--max-ttft-ms", self.max_first_token_us)];
+        for (option, limit) in limits {
+            if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+                problems.push(Diagnostic::new(option, "no time").expected("more than 0").found(limit / 1e3));
+            }
         }
         problems.into_result(())
     }
@@ -464,7 +468,12 @@ impl ServingRequest<'_> {
                 .expected(format!("at most {:.1} ms (--max-tpot-ms)", limit / 1e3))
                 .found(format!("{:.1} ms", candidate.token_us() / 1e3))
         });
-        candidate.memory.problem(&place, self.profile).or(slow)
+        let late = self.max_first_token_us.filter(|limit| candidate.first_token_us() > *limit).map(|limit| {
+            Diagnostic::new(&place, "the first token takes too long")
+                .expected(format!("at most {:.1} ms (--max-ttft-ms)", limit / 1e3))
+                .found(format!("{:.1} ms", candidate.first_token_us() / 1e3))
+        });
+        candidate.memory.problem(&place, self.profile).or(slow).or(late)
     }
 
     fn refusal(&self, tried: &Found) -> Diagnostics {
@@ -474,10 +483,13 @@ impl ServingRequest<'_> {
         let help = if is_memory {
             self.nearest_that_fit(nearest)
         } else {
-            let fastest = tried.refused.iter().map(Candidate::token_us).fold(f64::INFINITY, f64::min);
+            let least =
+                |of: fn(&Candidate) -> f64| tried.refused.iter().map(of).fold(f64::INFINITY, f64::min) / 1e3;
             format!(
-                "the fastest split takes {:.1} ms per token; raise --max-tpot-ms, or lower --batch",
-                fastest / 1e3
+                "the fastest splits take {:.1} ms per token and {:.1} ms to the first one; \
+                 raise --max-tpot-ms or --max-ttft-ms, or lower --batch",
+                least(Candidate::token_us),
+                least(Candidate::first_token_us)
             )
         };
         constraint.clone().help(help).into()

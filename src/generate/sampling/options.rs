@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::{Diagnostic, Diagnostics};
 use crate::config::SamplingDefaults;
 
@@ -10,7 +12,7 @@ const LARGEST_PENALTY: f32 = 2.0;
 const LARGEST_BIAS: f32 = 100.0;
 
 /// Settings for the choice of tokens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingOptions {
     /// Divisor of the logits. 0 always takes the most likely token; 1 samples from the model's
     /// distribution.

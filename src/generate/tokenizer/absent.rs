@@ -1,6 +1,7 @@
 //! The tokenizer of a build without the feature `text`. It can never be opened.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Piece, TokenStream};
 use crate::base::{Diagnostic, Diagnostics};
@@ -60,7 +61,7 @@ impl Tokenizer {
 
     /// Returns a decoder of the ids that follow `prompt`.
     #[must_use]
-    pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
+    pub fn stream(self: &Arc<Self>, prompt: &[u32]) -> TokenStream {
         TokenStream::new(self, prompt)
     }
 

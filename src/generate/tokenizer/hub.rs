@@ -5,6 +5,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -223,7 +224,7 @@ impl Tokenizer {
     /// Returns a decoder of the ids that follow `prompt`.
     #[must_use]
     #[doc(hidden)]
-    pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
+    pub fn stream(self: &Arc<Self>, prompt: &[u32]) -> TokenStream {
         TokenStream::new(self, prompt)
     }
 
@@ -256,7 +257,7 @@ fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, Diagnostics> {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
-    use std::sync::LazyLock;
+    use std::sync::{Arc, LazyLock};
 
     use proptest::prelude::ProptestConfig;
     use proptest::{prop_assert_eq, proptest};
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_shipped_model_encodes_as_its_reference() {
-        let tokenizer = Tokenizer::open(&shipped(), 4096).unwrap();
+        let tokenizer = Arc::new(Tokenizer::open(&shipped(), 4096).unwrap());
         let text = std::fs::read_to_string(shipped().join("expected.json")).unwrap();
         let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
         let ids = |value: &serde_json::Value| serde_json::from_value::<Vec<u32>>(value.clone()).unwrap();

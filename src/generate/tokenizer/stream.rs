@@ -4,6 +4,8 @@
 //! pieces are the text of all ids. A character whose bytes belong to several ids is returned with
 //! the last id. The work per id does not grow with the length of the text.
 
+use std::sync::Arc;
+
 use super::Tokenizer;
 use crate::base::Diagnostics;
 
@@ -16,8 +18,8 @@ const CONTEXT_IDS: usize = 8;
 
 /// A decoder of the ids that follow a prompt.
 #[derive(Clone, Debug)]
-pub struct TokenStream<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct TokenStream {
+    tokenizer: Arc<Tokenizer>,
     /// Last ids. The ids of returned text come first.
     window: Vec<u32>,
     /// Number of ids at the front of the window that are context only.
@@ -28,9 +30,10 @@ pub struct TokenStream<'a> {
     started: bool,
 }
 
-impl<'a> TokenStream<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
+impl TokenStream {
+    pub(super) fn new(tokenizer: &Arc<Tokenizer>, prompt: &[u32]) -> Self {
         let window = prompt[prompt.len().saturating_sub(CONTEXT_IDS)..].to_vec();
+        let tokenizer = Arc::clone(tokenizer);
         Self { tokenizer, context: window.len(), window, emitted: 0, started: false }
     }
 
@@ -77,15 +80,17 @@ impl<'a> TokenStream<'a> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::super::Tokenizer;
 
-    fn tokenizer() -> Tokenizer {
-        Tokenizer::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2"), 4096).unwrap()
+    fn tokenizer() -> Arc<Tokenizer> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
+        Arc::new(Tokenizer::open(&folder, 4096).unwrap())
     }
 
     /// Returns the pieces of a stream, including the piece of `finish`.
-    fn pieces(tokenizer: &Tokenizer, prompt: &[u32], ids: &[u32]) -> Vec<String> {
+    fn pieces(tokenizer: &Arc<Tokenizer>, prompt: &[u32], ids: &[u32]) -> Vec<String> {
         let mut stream = tokenizer.stream(prompt);
         let mut pieces: Vec<String> = ids.iter().filter_map(|&id| stream.push(id).unwrap()).collect();
         pieces.extend(stream.finish().unwrap());

@@ -28,7 +28,10 @@ use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
 use crate::base::DType;
 
-pub use inputs::{MaskInput, RotaryInput, cache_inputs, masks, rotary_tables, run_of};
+pub use inputs::{
+    CacheInputs, CacheRow, MaskInput, RotaryInput, cache_inputs, masks, rotary_tables, run_of,
+    sequence_blocks,
+};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
 
@@ -61,7 +64,7 @@ impl RunShape {
     /// Creates a run over caches that have `length` rows for each of `batch` sequences.
     #[must_use]
     pub const fn new(batch: usize, sequence: usize, length: usize) -> Self {
-        let blocks = CacheBlocks::of_sequences(batch, length, 1);
+        let blocks = CacheBlocks::of_sequences(batch, length, CacheBlocks::ROWS, 1);
         Self { batch, sequence, table: length.div_ceil(blocks.rows), blocks }
     }
 
@@ -84,18 +87,19 @@ pub struct CacheBlocks {
 }
 
 impl CacheBlocks {
-    /// Rows of a block. CANN takes multiples of 16.
+    /// Rows of a block by default. CANN takes multiples of 16.
     pub const ROWS: usize = 128;
     /// The block that belongs to no sequence. Padding is written to it, and tables end with it.
     pub const NULL: usize = 0;
 
-    /// Returns the blocks for `batch` sequences of `length` rows, and the null block of each pool.
+    /// Returns the blocks of `rows` rows for `batch` sequences of `length` rows, and the null block
+    /// of each pool.
     #[must_use]
-    pub const fn of_sequences(batch: usize, length: usize, pools: usize) -> Self {
+    pub const fn of_sequences(batch: usize, length: usize, rows: usize, pools: usize) -> Self {
         let sequences = batch.div_ceil(if pools == 0 { 1 } else { pools });
         // `verify` refuses sizes that saturate.
-        let own = sequences.saturating_mul(length.div_ceil(Self::ROWS));
-        Self { count: own.saturating_add(1).saturating_mul(pools), rows: Self::ROWS, pools }
+        let own = sequences.saturating_mul(length.div_ceil(if rows == 0 { 1 } else { rows }));
+        Self { count: own.saturating_add(1).saturating_mul(pools), rows, pools }
     }
 }
 

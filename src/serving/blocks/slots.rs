@@ -141,6 +141,14 @@ impl SlotPool {
             Snapshot { content: Some(Arc::clone(content)), stamp: self.used.push(id.0) };
     }
 
+    /// Frees all snapshots, reserved ones included.
+    pub(super) fn forget(&mut self) {
+        self.snapshots.fill(Snapshot::default());
+        self.free_snapshots = (0..self.snapshots.len()).rev().map(SnapshotId::from_index).collect();
+        self.used = Lru::default();
+        self.index.clear();
+    }
+
     /// Frees a reserved snapshot of a void row.
     pub fn discard(&mut self, id: SnapshotId) {
         self.free_snapshots.push(id);

@@ -67,6 +67,12 @@ impl States {
         };
         (1..=limit).rev().find(is_served).unwrap_or(0)
     }
+
+    /// Forgets all contents. No sequence may reference a block.
+    pub(in crate::serving) fn forget(&mut self) {
+        self.groups.iter_mut().for_each(|group| group.pool.forget());
+        self.slots.iter_mut().for_each(SlotPool::forget);
+    }
 }
 
 /// Returns, for each block, the length of the contiguous range of cached blocks that ends with it.

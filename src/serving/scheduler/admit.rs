@@ -74,7 +74,7 @@ impl Scheduler {
         let cached = u32::try_from(hit).unwrap_or(u32::MAX) * size;
         let contents = sequence.chain.blocks();
         sequence.slot = self.states.slots.as_mut().and_then(|slots| slots.allocate());
-        self.changes.push(Change::Admit { table, slot: sequence.slot });
+        self.changes.push(Change::Admit { table, slot: sequence.slot, prompt: sequence.prompt });
         sequence.tables = self.config.groups.iter().map(|_| super::BlockTable::default()).collect();
         for ((index, group), blocks) in self.states.groups.iter_mut().enumerate().zip(&mut sequence.tables) {
             let first = group.first_block(cached, size);

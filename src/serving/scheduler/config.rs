@@ -4,9 +4,11 @@
 //! - Output: the problems of the config, and the number of blocks that a sequence needs.
 //! - Not here: how many blocks fit a card.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::compile::Deployment;
 use crate::serving::blocks::Forms;
 
 /// Sizes and policy of a scheduler.
@@ -71,7 +73,39 @@ pub enum Overlap {
     Chained,
 }
 
+/// Number of steps of waiting that are worth one level of priority.
+const AGEING: u32 = 256;
+
 impl SchedulerConfig {
+    /// Returns the config for one pool of cache blocks of a deployment, with a random key.
+    #[must_use]
+    pub fn of(deployment: &Deployment) -> Self {
+        let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        let numbers = |sizes: Vec<usize>| -> Vec<u32> { sizes.into_iter().map(number).collect() };
+        let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks()));
+        let (blocks, drafts) = (deployment.blocks(), number(deployment.drafts));
+        let most = |sizes: &[u32]| sizes.last().copied().unwrap_or(0);
+        let mut key = [0; 16];
+        for half in key.chunks_mut(8) {
+            half.copy_from_slice(&RandomState::new().hash_one(0u8).to_ne_bytes());
+        }
+        Self {
+            block_size: NonZeroU32::new(number(blocks.rows)).unwrap_or(NonZeroU32::MIN),
+            groups: vec![GroupConfig { blocks: number(blocks.count / blocks.pools.max(1)), window: None }],
+            slots: None,
+            step_tokens: most(&decode_rows).saturating_mul(drafts + 1).saturating_add(most(&chunks)),
+            decode_rows,
+            chunks,
+            drafts,
+            context: number(deployment.context),
+            ageing: AGEING,
+            steps_in_flight: deployment.stages.max(2),
+            overlap: if deployment.stages == 1 { Overlap::Chained } else { Overlap::Disjoint },
+            forms: Forms::Same,
+            key,
+        }
+    }
+
     pub(super) fn problems(&self) -> Diagnostics {
         let mut problems = Diagnostics::new();
         let ascending =

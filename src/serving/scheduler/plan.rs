@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::config::Overlap;
 use super::sequence::{Phase, SequenceLengths, Work};
 use super::{Drafter, Flight, FlightRow, Scheduler};
 use crate::base::Id as _;
@@ -62,8 +63,15 @@ impl Scheduler {
     fn empty_step(&self) -> Step {
         let running = len(&self.order);
         let chunk_tokens = u64::from(self.config.step_tokens) - self.config.decode_tokens(running);
+        let rows = match self.config.overlap {
+            Overlap::Chained => self.config.max_rows(),
+            // Each step in flight has an equal share of the sequences.
+            Overlap::Disjoint => {
+                running.div_ceil(u32::try_from(self.config.steps_in_flight).unwrap_or(u32::MAX)).max(1)
+            }
+        };
         Step {
-            budget: Budget { chunk_tokens, rows: self.config.max_rows(), gives_blocks: true },
+            budget: Budget { chunk_tokens, rows, gives_blocks: true },
             chunk: None,
             rows: Vec::with_capacity(self.order.len()),
             saves: Vec::new(),

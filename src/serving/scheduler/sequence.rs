@@ -140,6 +140,7 @@ impl Sequence {
         self.lengths = SequenceLengths { known: self.lengths.known, ..SequenceLengths::default() };
         self.published = 0;
         self.tables.clear();
+        self.drafts = 0;
         self.source = None;
         self.phase = Phase::Running;
     }

@@ -464,15 +464,15 @@ fn the_same_calls_give_the_same_plans() {
         let mut it =
             scheduler(SchedulerConfig { groups: vec![GroupConfig { blocks: 9, window: None }], ..config() });
         submit(&mut it, (0..5).map(|text| request(text % 3, 9, 12)));
-        let mut bytes = Vec::new();
+        let mut plans = Vec::new();
         while !it.is_idle() {
-            bytes.push(step(&mut it).encode());
+            plans.push(step(&mut it));
         }
-        (bytes, it.load().preemptions)
+        (plans, it.load().preemptions)
     };
-    let (bytes, preemptions) = run();
-    assert!(bytes.len() > 20 && preemptions > 0, "{preemptions} preemptions");
-    assert_eq!(run(), (bytes, preemptions));
+    let (plans, preemptions) = run();
+    assert!(plans.len() > 20 && preemptions > 0, "{preemptions} preemptions");
+    assert_eq!(run(), (plans, preemptions));
 }
 
 #[test]

@@ -56,6 +56,7 @@ impl BlockTable {
 #[derive(Clone, Debug)]
 struct Entry {
     slot: Option<SlotId>,
+    prompt: u32,
     groups: Vec<BlockTable>,
 }
 
@@ -95,12 +96,13 @@ impl Tables {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 entry.take().ok_or("released table is free")?;
             }
-            Change::Admit { table, slot } => {
+            Change::Admit { table, slot, prompt } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 if entry.is_some() {
                     return Err("admitted table is not free");
                 }
-                *entry = Some(Entry { slot: *slot, groups: vec![BlockTable::default(); self.groups] });
+                let groups = vec![BlockTable::default(); self.groups];
+                *entry = Some(Entry { slot: *slot, prompt: *prompt, groups });
             }
             Change::Extend { table, group, dropped, appended } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
@@ -126,6 +128,12 @@ impl Tables {
     #[must_use]
     pub fn slot(&self, table: TableId) -> Option<SlotId> {
         self.entries.get(table.index())?.as_ref()?.slot
+    }
+
+    /// Returns the length of a running sequence's prompt.
+    #[must_use]
+    pub fn prompt(&self, table: TableId) -> Option<u32> {
+        Some(self.entries.get(table.index())?.as_ref()?.prompt)
     }
 
     /// Writes the row of a block table: the blocks from [`BlockTable::first`], then null blocks.

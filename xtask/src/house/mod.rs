@@ -534,8 +534,8 @@ mod tests {
         ("Tokenizer", 2),
     ];
 
-    /// Maximum packages without features, including the library.
-    const MOST_PACKAGES: usize = 61;
+    /// Maximum packages without features, including the library and `futures-core` (`Stream`).
+    const MOST_PACKAGES: usize = 62;
 
     #[test]
     fn the_library_alone_needs_few_packages() {

@@ -1,0 +1,219 @@
+//! The programs of a serving session, by shape.
+//!
+//! Input: a [`Deployment`]. Output: [`ServingPrograms`]: chunks of prompts, decode steps, and
+//! verification of drafts.
+//!
+//! Invariants: all programs have the same memory for weights and caches. No other program is
+//! compiled while requests run. Not here: which shape a step uses.
+
+use rayon::prelude::*;
+
+use super::Deployment;
+use crate::base::Diagnostics;
+use crate::config::ModelConfig;
+use crate::placement::Residual;
+use crate::program::models::{CacheBlocks, Head, RunShape, decoder_of_layers};
+use crate::program::npu::fused_attention_takes;
+use crate::schedule::Plan;
+
+/// Tokens of the shortest chunk. Cards multiply very few rows with other algorithms, which round
+/// differently.
+const SHORTEST_CHUNK: usize = 32;
+
+/// Tokens of the longest chunk.
+const LONGEST_CHUNK: usize = 2048;
+
+/// Width of the narrowest block tables, in blocks, if the width of a table costs time.
+const NARROWEST_TABLE: usize = 4;
+
+/// Sizes and outputs of a serving program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServingShape {
+    /// Sizes of the program.
+    pub run: RunShape,
+    /// Outputs of the program.
+    pub head: Head,
+}
+
+impl ServingShape {
+    /// Returns the index of the program with `rows` rows of `tokens` tokens whose attention reads
+    /// the fewest keys, at least `length`.
+    #[must_use]
+    pub fn find(shapes: &[Self], [rows, tokens]: [usize; 2], head: Head, length: usize) -> Option<usize> {
+        let fits = |shape: &Self| {
+            let run = shape.run;
+            (run.batch, run.sequence, shape.head) == (rows, tokens, head) && run.length() >= length
+        };
+        let fitting = shapes.iter().enumerate().filter(|(_, shape)| fits(shape));
+        fitting.min_by_key(|(_, shape)| shape.run.table).map(|(index, _)| index)
+    }
+}
+
+/// The programs of a serving session.
+#[derive(Clone, Debug)]
+pub struct ServingPrograms {
+    /// Shapes of the programs.
+    pub shapes: Vec<ServingShape>,
+    /// Plans of each program by rank, in the order of the shapes.
+    pub plans: Vec<Vec<Plan>>,
+}
+
+impl Deployment {
+    /// Returns the token counts of chunk programs, ascending: powers of two up to the longest
+    /// chunk.
+    #[must_use]
+    pub fn chunks(&self) -> Vec<usize> {
+        let longest = self.longest_prompt.min(LONGEST_CHUNK);
+        let powers = std::iter::successors(Some(SHORTEST_CHUNK), |tokens| Some(tokens * 2));
+        powers.take_while(|tokens| *tokens < longest).chain([longest]).collect()
+    }
+
+    /// Returns the row counts of decode programs in each pool of blocks, ascending. The last one is
+    /// the maximum number of running sequences.
+    #[must_use]
+    pub fn decode_rows(&self) -> Vec<usize> {
+        let most = self.batch.div_ceil(self.grid.depth.max(1));
+        let small = [1, 2, 4, 8, 16, 24, 32, 48, 64].into_iter();
+        let large = std::iter::successors(Some(96), |rows| Some(rows + 32));
+        small.chain(large).take_while(|rows| *rows < most).chain([most]).collect()
+    }
+
+    /// Returns the cache blocks of all pools.
+    #[must_use]
+    pub const fn blocks(&self) -> CacheBlocks {
+        let pools = self.grid.depth;
+        let whole = CacheBlocks::of_sequences(self.batch, self.context, self.block_tokens, pools);
+        match self.cache_blocks {
+            Some(blocks) => CacheBlocks { count: blocks.saturating_mul(pools), ..whole },
+            None => whole,
+        }
+    }
+
+    /// Returns the widths of block tables for runs of `tokens` tokens per row, ascending.
+    ///
+    /// Fused attention reads as many blocks as the host says, so one width suffices. Otherwise the
+    /// blocks of the whole width are collected first.
+    fn tables(&self, config: &ModelConfig, tokens: usize) -> Vec<usize> {
+        let widest = (self.context + tokens - 1).div_ceil(self.block_tokens);
+        let is_fused = fused_attention_takes(self.precision.activations, config.head_dim);
+        if is_fused && config.attentions().all(|attention| attention.score_cap.is_none()) {
+            return vec![widest];
+        }
+        let narrow = std::iter::successors(Some(NARROWEST_TABLE), |blocks| Some(blocks * 4));
+        let reach = tokens.div_ceil(self.block_tokens);
+        narrow
+            .skip_while(|blocks| *blocks < reach)
+            .take_while(|blocks| *blocks < widest)
+            .chain([widest])
+            .collect()
+    }
+
+    /// Returns the shapes of all serving programs, the longest chunk first.
+    fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
+        let (blocks, pools) = (self.blocks(), self.grid.depth);
+        let shapes = |rows: usize, sequence: usize, head: Head| {
+            let shape =
+                move |table| ServingShape { run: RunShape { batch: rows, sequence, table, blocks }, head };
+            self.tables(config, sequence).into_iter().rev().map(shape)
+        };
+        let chunks = self.chunks().into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
+        let rows = self.decode_rows();
+        let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, self.head));
+        let wide = rows.iter().filter(|_| self.drafts > 0);
+        let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, Head::AllLogits));
+        chunks.chain(decode).chain(wide).collect()
+    }
+
+    /// Compiles all programs of a serving session.
+    ///
+    /// # Errors
+    /// Returns everything that does not fit the model, or all problems of the first pass that
+    /// fails.
+    pub fn compile_serving(&self, config: &ModelConfig) -> Result<ServingPrograms, Diagnostics> {
+        self.check(config)?;
+        let mesh = self.mesh(config)?;
+        let parts = self.parts(config, &mesh)?;
+        let shapes = self.serving_shapes(config);
+        let build = |shape: &ServingShape| {
+            let Self { precision, order, .. } = *self;
+            decoder_of_layers(config, shape.run, precision, shape.head, order, parts.parts > 1)
+        };
+        let first = self.place(config, &mesh, &build(&shapes[0])?, self.residual, None, &parts)?;
+        let longest = Some(&first.placed);
+        let compile = |shape: &ServingShape| {
+            let is_chunk = shape.head == self.head && shape.run.sequence > 1;
+            let residual = if is_chunk { self.residual } else { Residual::Replicate };
+            self.schedule(&self.place(config, &mesh, &build(shape)?, residual, longest, &parts)?, longest)
+        };
+        let (plans, others) = rayon::join(
+            || self.schedule(&first, None),
+            || shapes[1..].par_iter().map(compile).collect::<Result<Vec<_>, _>>(),
+        );
+        let plans = std::iter::once(plans?).chain(others?).collect();
+        Ok(ServingPrograms { shapes, plans })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+
+    #[test]
+    fn all_programs_have_weights_and_caches_in_the_same_places() {
+        for preset in ModelConfig::PRESETS {
+            let mut config = ModelConfig::preset(preset).unwrap();
+            config.layers = 2;
+            for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)]
+            {
+                let deployment = Deployment {
+                    precision: DType::BF16.into(),
+                    residual,
+                    batch: 3,
+                    longest_prompt: 200,
+                    context: 208,
+                    cache_blocks: Some(4),
+                    drafts: 2,
+                    ..Deployment::of(&config, cards)
+                };
+                let ServingPrograms { shapes, plans } = deployment.compile_serving(&config).unwrap();
+                let sizes = |run: RunShape| (run.batch, run.sequence);
+                let found: Vec<_> = shapes.iter().map(|shape| sizes(shape.run)).collect();
+                let chunks = [(1, 200), (1, 128), (1, 64), (1, 32)];
+                let rows = [(1, 1), (2, 1), (3, 1), (1, 3), (2, 3), (3, 3)];
+                assert_eq!(found, [&chunks[..], &rows[..]].concat(), "{preset}");
+                for program in &plans[1..] {
+                    for (first, plan) in plans[0].iter().zip(program) {
+                        assert_eq!(plan.groups, first.groups, "{preset}, {}", plan.name);
+                        let kept = [(&first.params, &plan.params), (&first.states, &plan.states)];
+                        for (a, b) in kept.into_iter().flat_map(|(a, b)| a.iter().zip(b)) {
+                            assert_eq!(
+                                (&a.name, &a.ranges, first.buffers[a.buffer]),
+                                (&b.name, &b.ranges, plan.buffers[b.buffer])
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_grow_with_the_batch_and_the_prompt() {
+        let config = ModelConfig::preset("qwen2.5-0.5b").unwrap();
+        let of = |batch, longest_prompt| Deployment { batch, longest_prompt, ..Deployment::of(&config, 1) };
+        assert_eq!(of(1, 1).chunks(), [1]);
+        assert_eq!(of(1, 100).chunks(), [32, 64, 100]);
+        assert_eq!(of(1, 9999).chunks(), [32, 64, 128, 256, 512, 1024, 2048]);
+        assert_eq!(of(1, 1).decode_rows(), [1]);
+        assert_eq!(of(20, 1).decode_rows(), [1, 2, 4, 8, 16, 20]);
+        assert_eq!(of(130, 1).decode_rows(), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 130]);
+        // Attention in f32 collects the whole table.
+        let float = Deployment { precision: DType::F32.into(), context: 4096, ..of(1, 512) };
+        assert_eq!(
+            (float.tables(&config, 1), float.tables(&config, 512)),
+            (vec![4, 16, 32], vec![4, 16, 36])
+        );
+        assert_eq!(Deployment { context: 4096, ..of(1, 512) }.tables(&config, 1), [32]);
+    }
+}

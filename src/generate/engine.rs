@@ -1,0 +1,395 @@
+//! A session on a thread of its own: requests come and go while the cards run.
+//!
+//! - Input: [`Request`]s from any thread ([`ServingEngine::submit`]).
+//! - Output: a [`RequestHandle`] per request, with its tokens.
+//! - Invariants: each request ends with its sequences or with an error. Dropping a handle cancels
+//!   its request within one step. After the failure of a card or process, all requests end with its
+//!   error, and new ones are refused with it.
+//! - Not here: which request runs (`serving`), and steps (`steps`).
+//!
+//! # Several processes
+//! The process of rank 0 takes the requests. Before each step, it sends what arrived to the other
+//! processes, and all processes do the same: schedulers and samplers are deterministic.
+
+mod events;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::base::{Diagnostic, Diagnostics};
+use crate::serving::Load;
+use crate::world::{PeerFailure, ProcessGroup};
+
+use super::error::Error;
+use super::limits::RequestLimits;
+use super::request::Request;
+use super::sequence::NewToken;
+use super::session::Session;
+use super::steps::{RequestKey, SequenceEvent, SequenceKey};
+use events::EventQueue;
+pub use events::{RequestHandle, RequestOutput};
+
+/// A session that serves requests on a thread of its own.
+///
+/// ```
+/// # use ascend_tp::emulator::{Config, Emulator};
+/// # let emulator = Emulator::new(Config::with_cards(2))?;
+/// # let cann = ascend_tp::Cann::new(emulator.table())?;
+///
+/// use ascend_tp::generate::{Model, Request, RequestOutput, ServingEngine, Session};
+///
+/// let model = Model::open("models/kjv-qwen2".as_ref())?;
+/// let session = Session::builder(&cann, &model).cards(2).batch(4).context(64).start()?;
+/// let engine = ServingEngine::start(session)?;
+/// let handles = ["In the beginning", "The king"]
+///     .map(|prompt| engine.submit(Request { max_new_tokens: Some(3), ..Request::new(prompt) }));
+/// for handle in handles {
+///     for output in handle? {
+///         if let RequestOutput::Token { text, .. } = output? {
+///             print!("{text}");
+///         }
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ServingEngine {
+    commands: Sender<Command>,
+    limits: RequestLimits,
+    next: AtomicU64,
+    status: Arc<Mutex<Status>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Submit(Box<Submission>, Arc<EventQueue>),
+    Cancel(u64),
+    /// Another process failed, perhaps while this engine was idle.
+    Failed(PeerFailure),
+    Stop,
+}
+
+/// A checked request, as all processes get it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Submission {
+    number: u64,
+    ids: Vec<u32>,
+    samples: u32,
+    request: Request,
+}
+
+/// What arrived since the last step.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Arrivals {
+    submissions: Vec<Submission>,
+    cancelled: Vec<u64>,
+    stops: bool,
+}
+
+#[derive(Debug)]
+enum Status {
+    Running(Vec<Load>),
+    Failed(Arc<Error>),
+    Stopped,
+}
+
+fn lock(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ServingEngine {
+    /// Moves a session to a thread. In a world of several processes, each process starts an engine,
+    /// and only rank 0 takes requests.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    pub fn start(session: Session) -> Result<Self, Error> {
+        let (commands, inbox) = unbounded();
+        let limits = session.limits.clone();
+        let status = Arc::new(Mutex::new(Status::Running(session.load())));
+        let shared = Arc::clone(&status);
+        let failed = commands.clone();
+        session.group.on_failure(move |failure| {
+            // The thread may have ended.
+            let _gone = failed.send(Command::Failed(failure.clone()));
+        });
+        let thread = std::thread::Builder::new().name("serving engine".to_owned());
+        let thread =
+            thread.spawn(move || EngineThread::new(session, inbox, shared).run()).map_err(|error| {
+                Diagnostics::from(Diagnostic::new("serving engine", "no thread can be started").found(error))
+            })?;
+        Ok(Self { commands, limits, next: AtomicU64::new(0), status, thread: Some(thread) })
+    }
+
+    /// Adds a request to the queue.
+    ///
+    /// # Errors
+    /// The request does not fit the session, or the engine has failed or stopped.
+    pub fn submit(&self, request: Request) -> Result<RequestHandle, Error> {
+        self.submit_samples(request, 1)
+    }
+
+    /// Adds a request for several samples of one prompt. They differ in their sample numbers, which
+    /// count from the request's own.
+    ///
+    /// # Errors
+    /// As [`ServingEngine::submit`].
+    pub fn submit_samples(&self, request: Request, samples: u32) -> Result<RequestHandle, Error> {
+        self.check()?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut problems = Diagnostics::new();
+        let place = format!("request {number}");
+        let ids = self.limits.check(&place, &request, &mut problems);
+        if samples == 0 {
+            problems.push(Diagnostic::new(place, "asks for no sample").expected("at least 1").found(0));
+        }
+        let ids = problems.into_result(ids)?;
+        let queue = Arc::new(EventQueue::new(samples));
+        let commands = self.commands.clone();
+        let handle = RequestHandle::new(Arc::clone(&queue), move || {
+            // The thread may have ended.
+            let _gone = commands.send(Command::Cancel(number));
+        });
+        let submission = Submission { number, ids, samples, request };
+        if self.commands.send(Command::Submit(Box::new(submission), queue)).is_err() {
+            self.check()?;
+            return Err(stopped());
+        }
+        Ok(handle)
+    }
+
+    /// Returns counts of sequences and free blocks, for each pool of cache blocks.
+    ///
+    /// # Errors
+    /// The engine has failed or stopped.
+    pub fn load(&self) -> Result<Vec<Load>, Error> {
+        match &*lock(&self.status) {
+            Status::Running(load) => Ok(load.clone()),
+            Status::Failed(error) => Err(Error::Shared(Arc::clone(error))),
+            Status::Stopped => Err(stopped()),
+        }
+    }
+
+    /// Returns whether the engine serves.
+    ///
+    /// # Errors
+    /// The engine has failed or stopped.
+    pub fn check(&self) -> Result<(), Error> {
+        self.load().map(drop)
+    }
+
+    /// Waits until the thread ends: after a failure, or in processes that take no requests, when
+    /// the engine of rank 0 stops.
+    ///
+    /// # Errors
+    /// The failure of a card or process.
+    pub fn join(mut self) -> Result<(), Error> {
+        self.end();
+        match &*lock(&self.status) {
+            Status::Failed(error) => Err(Error::Shared(Arc::clone(error))),
+            Status::Running(_) | Status::Stopped => Ok(()),
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            warn!("the thread of the serving engine panicked");
+        }
+    }
+}
+
+impl Drop for ServingEngine {
+    fn drop(&mut self) {
+        let _gone = self.commands.send(Command::Stop);
+        self.end();
+    }
+}
+
+fn stopped() -> Error {
+    Error::Refused(Diagnostic::new("serving engine", "has stopped").into())
+}
+
+/// A request in the thread.
+struct OpenRequest {
+    number: u64,
+    /// None in processes that take no requests.
+    events: Option<Arc<EventQueue>>,
+}
+
+struct EngineThread {
+    session: Session,
+    inbox: Receiver<Command>,
+    status: Arc<Mutex<Status>>,
+    group: Arc<ProcessGroup>,
+    requests: BTreeMap<RequestKey, OpenRequest>,
+    keys: BTreeMap<u64, RequestKey>,
+    /// Queues of requests that arrived and were not yet submitted.
+    queues: BTreeMap<u64, Arc<EventQueue>>,
+}
+
+impl EngineThread {
+    fn new(session: Session, inbox: Receiver<Command>, status: Arc<Mutex<Status>>) -> Self {
+        let group = Arc::clone(&session.group);
+        Self {
+            session,
+            inbox,
+            status,
+            group,
+            requests: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            queues: BTreeMap::new(),
+        }
+    }
+
+    fn run(mut self) {
+        let ended = match self.serve() {
+            Ok(()) => Status::Stopped,
+            Err(error) => Status::Failed(Arc::new(error)),
+        };
+        let last = match &ended {
+            Status::Failed(error) => Arc::clone(error),
+            Status::Running(_) | Status::Stopped => Arc::new(stopped()),
+        };
+        // New requests are refused before the queued ones end.
+        *lock(&self.status) = ended;
+        let open = std::mem::take(&mut self.requests).into_values().filter_map(|request| request.events);
+        open.chain(std::mem::take(&mut self.queues).into_values()).for_each(|queue| queue.fail(&last));
+        for command in self.inbox.try_iter() {
+            if let Command::Submit(_, queue) = command {
+                queue.fail(&last);
+            }
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        loop {
+            let arrived = self.arrivals()?;
+            for number in arrived.cancelled {
+                if let Some(key) = self.keys.remove(&number) {
+                    self.requests.remove(&key);
+                    self.session.cancel(key);
+                }
+            }
+            if arrived.stops {
+                return Ok(());
+            }
+            for submission in arrived.submissions {
+                self.submit(submission);
+            }
+            let Self { session, requests, keys, .. } = self;
+            session.step(&mut |key, event| {
+                let flow = tell(requests, key, event);
+                if requests.get(&key.request).is_none_or(OpenRequest::is_over)
+                    && let Some(request) = requests.remove(&key.request)
+                {
+                    keys.remove(&request.number);
+                }
+                flow
+            })?;
+            *lock(&self.status) = Status::Running(self.session.load());
+        }
+    }
+
+    /// Returns what arrived. Waits if there is nothing to do.
+    fn arrivals(&mut self) -> Result<Arrivals, Error> {
+        let mut arrived = Arrivals::default();
+        if self.group.is_first() {
+            let first = if self.session.is_idle() { self.inbox.recv().ok() } else { None };
+            let is_gone = self.session.is_idle() && first.is_none();
+            let inbox = self.inbox.clone();
+            for command in first.into_iter().chain(inbox.try_iter()) {
+                match command {
+                    Command::Submit(submission, queue) => {
+                        self.queues.insert(submission.number, queue);
+                        arrived.submissions.push(*submission);
+                    }
+                    Command::Cancel(number) => arrived.cancelled.push(number),
+                    Command::Failed(failure) => return Err(crate::exec::Error::from(failure).into()),
+                    Command::Stop => arrived.stops = true,
+                }
+            }
+            arrived.stops |= is_gone;
+        }
+        // A request that is cancelled before it starts.
+        let is_cancelled = |submission: &Submission| arrived.cancelled.contains(&submission.number);
+        let (void, kept) = std::mem::take(&mut arrived.submissions).into_iter().partition(is_cancelled);
+        arrived.submissions = kept;
+        let void: Vec<Submission> = void;
+        void.iter().for_each(|submission| drop(self.queues.remove(&submission.number)));
+        if self.group.size() == 1 {
+            return Ok(arrived);
+        }
+        let encoded = if self.group.is_first() {
+            serde_json::to_vec(&arrived).map_err(|error| {
+                Diagnostics::from(Diagnostic::new("requests", "cannot be sent").found(error))
+            })?
+        } else {
+            Vec::new()
+        };
+        let all = self.group.exchange("the requests", encoded).map_err(crate::exec::Error::from)?;
+        let sent = all.first().map_or(&[][..], Vec::as_slice);
+        serde_json::from_slice(sent).map_err(|error| {
+            let problem = Diagnostic::new("requests of rank 0", "cannot be read").found(error);
+            Diagnostics::from(problem.help("run the same release in all processes")).into()
+        })
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let Submission { number, ids, samples, request } = submission;
+        let events = self.queues.remove(&number);
+        match self.session.submit(&Arc::new(request), &ids, samples) {
+            Ok(key) => {
+                self.requests.insert(key, OpenRequest { number, events });
+                self.keys.insert(number, key);
+            }
+            Err(problems) => events.iter().for_each(|queue| queue.fail(&Arc::new(problems.clone().into()))),
+        }
+    }
+}
+
+impl OpenRequest {
+    fn is_over(&self) -> bool {
+        self.events.as_ref().is_some_and(|queue| queue.is_over())
+    }
+}
+
+fn tell(
+    requests: &BTreeMap<RequestKey, OpenRequest>,
+    key: SequenceKey,
+    event: SequenceEvent<'_>,
+) -> ControlFlow<()> {
+    let Some(request) = requests.get(&key.request) else { return ControlFlow::Continue(()) };
+    let Some(queue) = &request.events else { return ControlFlow::Continue(()) };
+    let sample = key.sample;
+    match event {
+        SequenceEvent::Token(NewToken { id, text, log_probabilities }, _) => {
+            let (text, log_probabilities) = (text.clone(), log_probabilities.clone());
+            queue.push(RequestOutput::Token { sample, id: *id, text, log_probabilities });
+        }
+        SequenceEvent::End(text, sequence) => {
+            let sequence = Box::new(sequence.clone());
+            queue.push(RequestOutput::End { sample, text: text.to_owned(), sequence });
+        }
+        SequenceEvent::Failed(error) => {
+            let error = match error {
+                Error::Sampling { position, source, place, .. } => {
+                    let request = usize::try_from(request.number).unwrap_or(usize::MAX);
+                    Error::Sampling { request, position, source, place }
+                }
+                error => error,
+            };
+            queue.fail(&Arc::new(error));
+        }
+    }
+    ControlFlow::Continue(())
+}

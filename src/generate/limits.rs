@@ -1,0 +1,85 @@
+//! What a session can serve: checks of requests before they wait for the cards.
+//!
+//! - Input: a [`Request`].
+//! - Output: the ids of its prompt, or all problems.
+//! - Invariant: a request without problems can be served.
+
+use std::sync::Arc;
+
+use crate::base::{Diagnostic, Diagnostics};
+use crate::program::models::Head;
+
+use super::request::{Prompt, Request};
+use super::tokenizer::Tokenizer;
+
+/// Limits of a session.
+#[derive(Clone, Debug)]
+pub(super) struct RequestLimits {
+    /// Number of ids of the model.
+    pub(super) vocabulary: usize,
+    /// Maximum number of tokens of a sequence. It is at most what the cache holds.
+    pub(super) context: usize,
+    pub(super) head: Head,
+    /// The tokenizer, or the reason it could not be loaded.
+    pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
+}
+
+impl RequestLimits {
+    /// Returns the ids of a request's prompt. `place` names the request in problems.
+    pub(super) fn check(&self, place: &str, request: &Request, problems: &mut Diagnostics) -> Vec<u32> {
+        let within = |found: Diagnostics, problems: &mut Diagnostics| {
+            for problem in found.items() {
+                problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
+            }
+        };
+        for checked in [request.sampling.check(), request.sampling.check_ids(self.vocabulary)] {
+            checked.unwrap_or_else(|found| within(found, problems));
+        }
+        if let Some(most) = request.max_new_tokens.filter(|most| *most < request.sampling.min_tokens) {
+            let problem = Diagnostic::new(place, "min_tokens is above the maximum number of new tokens");
+            problems.push(problem.expected(format!("at most {most}")).found(request.sampling.min_tokens));
+        }
+        if self.head == Head::LastToken && !request.is_likeliest() {
+            let problem =
+                Diagnostic::new(place, "needs logits, but the session returns only the likeliest token");
+            problems.push(problem.help("make the session with head(Head::LastLogits)"));
+        }
+        if request.stop_texts.iter().any(String::is_empty) {
+            problems
+                .push(Diagnostic::new(place, "an empty stop text ends every sequence").expected("a text"));
+        }
+        let needs_text = !request.stop_texts.is_empty() || matches!(request.prompt, Prompt::Text(_));
+        if let (true, Err(missing)) = (needs_text, &self.tokenizer) {
+            within(missing.clone(), problems);
+        }
+        let ids = match &request.prompt {
+            Prompt::Ids(ids) => ids.clone(),
+            Prompt::Text(text) => match self.tokenizer.as_ref().map(|tokenizer| tokenizer.encode(text)) {
+                Ok(Ok(ids)) => ids,
+                Ok(Err(found)) => {
+                    within(found, problems);
+                    return Vec::new();
+                }
+                Err(_) => return Vec::new(),
+            },
+        };
+        if ids.is_empty() {
+            problems.push(Diagnostic::new(place, "has no token").help("give at least one word"));
+        }
+        if ids.len() >= self.context {
+            let problem = Diagnostic::new(place, "is longer than the session supports");
+            problems.push(problem.expected(format!("at most {} tokens", self.context - 1)).found(ids.len()));
+        }
+        let new = request.max_new_tokens.unwrap_or(1);
+        if new == 0 || ids.len().saturating_add(new) > self.context.max(ids.len() + 1) {
+            let problem = Diagnostic::new(place, "asks for no tokens, or for more than the session supports");
+            let room = self.context.saturating_sub(ids.len());
+            problems.push(problem.expected(format!("1 to {room} new tokens")).found(new));
+        }
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocabulary) {
+            let problem = Diagnostic::new(place, "has a token id outside the vocabulary");
+            problems.push(problem.expected(format!("below {}", self.vocabulary)).found(id));
+        }
+        ids
+    }
+}

@@ -1,0 +1,303 @@
+//! Runs step plans on cards.
+//!
+//! - Input: a [`StepPlan`] for each pool of cache blocks, and the ids that the last step chose.
+//! - Output: the logits or tokens of each row.
+//! - Invariants: a step is at most two runs, of programs that were prepared at the start. The
+//!   inputs of a step can be built before the last step has ended, except for its new ids.
+//! - Not here: which tokens run, and which ones are chosen.
+
+use crate::base::{Diagnostic, Diagnostics, Id as _};
+use crate::compile::ServingShape;
+use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
+use crate::program::HostTensor;
+use crate::program::models::{Head, input};
+use crate::serving::{BlockId, Chunk, DecodeRow, ResultRef, ResultRow, StepPlan, StepToken, Tables};
+
+use super::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
+use super::sequence::RowOutput;
+
+/// The cards of a session, and the block tables of the running sequences.
+#[derive(Debug)]
+pub(super) struct StepRunner {
+    pub(super) engine: Engine,
+    shapes: Vec<ServingShape>,
+    head: Head,
+    vocabulary: usize,
+    inputs: InputBuilder,
+    /// One entry per pool of cache blocks.
+    tables: Vec<Tables>,
+}
+
+/// Ids that a step chose, by pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepIds(pub(super) Vec<PoolIds>);
+
+/// Ids that a step chose in one pool. Rows without a choice have any id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PoolIds {
+    pub(super) chunk: u32,
+    pub(super) rows: Vec<u32>,
+}
+
+impl StepIds {
+    fn get(&self, pool: usize, source: ResultRef) -> Option<u32> {
+        let ids = self.0.get(pool)?;
+        match source.row {
+            ResultRow::Chunk => Some(ids.chunk),
+            ResultRow::Decode(row) => ids.rows.get(row as usize).copied(),
+        }
+    }
+}
+
+/// A step that waits for ids.
+#[derive(Debug)]
+pub(super) struct PreparedStep {
+    /// The plan of each pool.
+    pub(super) plans: Vec<Option<StepPlan>>,
+    chunk: Option<PreparedRun>,
+    decode: Option<PreparedRun>,
+}
+
+impl PreparedStep {
+    pub(super) const fn has_chunk(&self) -> bool {
+        self.chunk.is_some()
+    }
+}
+
+#[derive(Debug)]
+struct PreparedRun {
+    program: ProgramId,
+    /// All inputs but the ids.
+    inputs: NamedTensors,
+    ids: Vec<i64>,
+    open: Vec<OpenId>,
+    rows_of_pool: usize,
+}
+
+/// A place among the ids of a run whose token another step chooses.
+#[derive(Debug)]
+struct OpenId {
+    place: usize,
+    pool: usize,
+    source: ResultRef,
+}
+
+/// A step that runs on the cards.
+#[derive(Debug)]
+pub(super) struct RunningStep {
+    pub(super) step: PreparedStep,
+}
+
+/// Outputs of a step.
+#[derive(Debug)]
+pub(super) struct StepOutputs {
+    chunk: Option<RunOutputs>,
+    decode: Option<RunOutputs>,
+    vocabulary: usize,
+}
+
+#[derive(Debug)]
+struct RunOutputs {
+    tensor: HostTensor,
+    /// Positions per row that have outputs.
+    width: usize,
+    rows_of_pool: usize,
+}
+
+impl StepOutputs {
+    /// Returns the outputs of a chunk.
+    pub(super) fn chunk(&self, pool: usize) -> Option<RowOutput<'_>> {
+        Some(self.chunk.as_ref()?.row(pool, 0, 0, self.vocabulary))
+    }
+
+    /// Returns the outputs of a decode row, from the position that samples first.
+    pub(super) fn row(&self, pool: usize, index: usize, row: &DecodeRow) -> Option<RowOutput<'_>> {
+        Some(self.decode.as_ref()?.row(pool, index, row.known.len(), self.vocabulary))
+    }
+}
+
+impl RunOutputs {
+    fn row(&self, pool: usize, index: usize, position: usize, vocabulary: usize) -> RowOutput<'_> {
+        let row = pool * self.rows_of_pool + index;
+        if !self.tensor.dtype.is_float() {
+            return RowOutput::Token(self.tensor.ints()[row]);
+        }
+        let position = position.min(self.width - 1);
+        let start = (row * self.width + position) * vocabulary;
+        RowOutput::Logits(&self.tensor.floats()[start..(row + 1) * self.width * vocabulary])
+    }
+}
+
+/// Rows of one run: a row for each sequence, and padding.
+struct RunRows<'a> {
+    rows: Vec<RunRow<'a>>,
+    rows_of_pool: usize,
+    width: usize,
+    head: Head,
+}
+
+struct RunRow<'a> {
+    ids: std::borrow::Cow<'a, [u32]>,
+    start: usize,
+    prompt_length: usize,
+    blocks: &'a [BlockId],
+    open: Option<(usize, ResultRef)>,
+}
+
+impl RunRow<'_> {
+    const PADDING: Self = Self {
+        ids: std::borrow::Cow::Borrowed(&[]),
+        start: 0,
+        prompt_length: SequenceInput::NONE.prompt_length,
+        blocks: &[],
+        open: None,
+    };
+}
+
+impl StepRunner {
+    /// Creates a runner of the programs of `shapes`, which the engine has in this order, for at
+    /// most `sequences` running sequences in each of `pools` pools.
+    pub(super) fn new(
+        engine: Engine,
+        shapes: Vec<ServingShape>,
+        inputs: InputBuilder,
+        [pools, sequences]: [usize; 2],
+        vocabulary: usize,
+    ) -> Self {
+        let head = shapes[0].head;
+        let tables = vec![Tables::new(1, sequences); pools];
+        Self { engine, shapes, head, vocabulary, inputs, tables }
+    }
+
+    /// Runs each program without sequences until its graph is recorded.
+    pub(super) fn record_graphs(&mut self) -> Result<(), exec::Error> {
+        for (program, ServingShape { run, head }) in self.shapes.iter().copied().enumerate() {
+            let rows = vec![InputRow { tokens: SequenceInput::NONE, blocks: std::iter::empty() }; run.batch];
+            let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
+            let inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
+            // The first run is eager. The second one records the graph and replays it.
+            for _ in 0..2 {
+                self.engine.run(ProgramId(program), &inputs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the inputs of the next step.
+    pub(super) fn prepare(&mut self, plans: Vec<Option<StepPlan>>) -> Result<PreparedStep, Diagnostics> {
+        for (tables, plan) in self.tables.iter_mut().zip(&plans) {
+            plan.as_ref().map_or(Ok(()), |plan| tables.apply(plan))?;
+        }
+        let chunks = plans.iter().map(|plan| plan.as_ref().and_then(|plan| plan.chunk.as_ref()));
+        let widest = chunks.clone().flatten().map(|chunk| chunk.padded as usize).max();
+        let chunk = widest.map(|width| {
+            let rows = chunks.enumerate().map(|(pool, chunk)| {
+                chunk.map_or(RunRow::PADDING, |chunk| chunk_row(&self.tables[pool], chunk))
+            });
+            let rows = RunRows { rows: rows.collect(), rows_of_pool: 1, width, head: self.head };
+            build(&self.shapes, &mut self.inputs, rows)
+        });
+        let decodes = plans.iter().map(|plan| plan.as_ref().and_then(|plan| plan.decode.as_ref()));
+        let sizes = decodes.clone().flatten().map(|run| [run.padded as usize, run.width as usize]);
+        let largest = sizes.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1])]);
+        let decode = largest.map(|[rows_of_pool, width]| {
+            let rows = decodes.enumerate().flat_map(|(pool, run)| {
+                let own = run.into_iter().flat_map(|run| &run.rows);
+                let own = own.map(|row| decode_row(&self.tables[pool], pool, row));
+                own.chain(std::iter::repeat_with(|| RunRow::PADDING)).take(rows_of_pool).collect::<Vec<_>>()
+            });
+            let head = if width > 1 { Head::AllLogits } else { self.head };
+            build(&self.shapes, &mut self.inputs, RunRows { rows: rows.collect(), rows_of_pool, width, head })
+        });
+        Ok(PreparedStep { chunk: chunk.transpose()?, decode: decode.transpose()?, plans })
+    }
+
+    /// Starts a step on the cards with the ids that the last step chose.
+    pub(super) fn start(
+        &mut self,
+        mut step: PreparedStep,
+        last: &StepIds,
+        timed: Timed,
+    ) -> Result<RunningStep, exec::Error> {
+        for run in step.chunk.iter_mut().chain(&mut step.decode) {
+            for open in &run.open {
+                // A step refers to the one before it, whose ids are given.
+                let id = last.get(open.pool, open.source).unwrap_or(0);
+                run.ids[open.place] = i64::from(id);
+            }
+            let inputs = &mut run.inputs;
+            inputs.set(input::IDS, std::mem::take(&mut run.ids));
+            self.engine.enqueue(run.program, inputs, timed)?;
+        }
+        Ok(RunningStep { step })
+    }
+
+    /// Waits for the end of the oldest step.
+    pub(super) fn finish(&mut self, running: &RunningStep) -> Result<StepOutputs, exec::Error> {
+        let mut wait = |run: &PreparedRun| {
+            let shape = self.shapes[run.program.0];
+            let tensor = self.engine.wait()?.only()?;
+            let width = if shape.head == Head::AllLogits { shape.run.sequence } else { 1 };
+            Ok::<_, exec::Error>(RunOutputs { tensor, width, rows_of_pool: run.rows_of_pool })
+        };
+        let chunk = running.step.chunk.as_ref().map(&mut wait).transpose()?;
+        let decode = running.step.decode.as_ref().map(&mut wait).transpose()?;
+        Ok(StepOutputs { chunk, decode, vocabulary: self.vocabulary })
+    }
+
+    /// Returns the programs and inputs of a step, in the order of the runs.
+    pub(super) fn runs(running: &RunningStep) -> impl Iterator<Item = (ProgramId, &NamedTensors)> {
+        let PreparedStep { chunk, decode, .. } = &running.step;
+        chunk.iter().chain(decode).map(|run| (run.program, &run.inputs))
+    }
+}
+
+fn chunk_row<'a>(tables: &'a Tables, chunk: &'a Chunk) -> RunRow<'a> {
+    RunRow {
+        ids: chunk.tokens.as_slice().into(),
+        start: chunk.start as usize,
+        prompt_length: tables.prompt(chunk.table).unwrap_or(0) as usize,
+        blocks: tables.get(chunk.table, 0).map_or(&[], |table| table.blocks()),
+        open: None,
+    }
+}
+
+fn decode_row<'a>(tables: &'a Tables, pool: usize, row: &'a DecodeRow) -> RunRow<'a> {
+    let (first, open) = match row.first {
+        StepToken::Id(id) => (id, None),
+        StepToken::Result(source) => (0, Some((pool, source))),
+    };
+    RunRow {
+        ids: std::iter::once(first).chain(row.known.iter().chain(&row.drafts).copied()).collect(),
+        start: row.position as usize,
+        prompt_length: tables.prompt(row.table).unwrap_or(0) as usize,
+        blocks: tables.get(row.table, 0).map_or(&[], |table| table.blocks()),
+        open,
+    }
+}
+
+fn build(
+    shapes: &[ServingShape],
+    inputs: &mut InputBuilder,
+    rows: RunRows<'_>,
+) -> Result<PreparedRun, Diagnostics> {
+    let RunRows { rows, rows_of_pool, width, head } = rows;
+    let length = rows.iter().map(|row| row.start + width).max().unwrap_or(0);
+    let Some(index) = ServingShape::find(shapes, [rows.len(), width], head, length) else {
+        let found = format!("{} rows of {width} tokens, {length} tokens of cache", rows.len());
+        return Err(Diagnostic::new("serving", "no program of this shape was prepared").found(found).into());
+    };
+    let shape = shapes[index];
+    let input_rows = rows.iter().map(|row| InputRow {
+        tokens: SequenceInput { ids: &row.ids, start: row.start, prompt_length: row.prompt_length },
+        blocks: row.blocks.iter().map(|block| block.index()),
+    });
+    let input_rows: Vec<_> = input_rows.collect();
+    let inputs = inputs.inputs(shape.run, head, &input_rows);
+    let ids = padded_ids(width, rows.iter().map(|row| row.ids.as_ref()));
+    let open = rows.iter().enumerate().filter_map(|(at, row)| {
+        let (pool, source) = row.open?;
+        Some(OpenId { place: at * width, pool, source })
+    });
+    Ok(PreparedRun { program: ProgramId(index), inputs, ids, open: open.collect(), rows_of_pool })
+}

@@ -1,0 +1,192 @@
+//! Random schedules of a session: arrivals, cancels, shared prefixes, chunks, preemptions, drafts
+//! and samples. Each request gets the tokens and log-probabilities that it gets alone.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
+use ascend_tp::emulator::{Config, Mode};
+use ascend_tp::generate::drafts::LookupOptions;
+use ascend_tp::generate::{
+    Model, Request, RequestKey, SamplingOptions, Sequence, SequenceEvent, SequenceKey, Session,
+};
+use ascend_tp::placement::Grid;
+use ascend_tp::program::tree::SumOrder;
+
+use crate::common::cases::{cases, seed};
+use crate::common::random::Random;
+use crate::common::{fixture, machine, open};
+
+const CONTEXT: usize = 112;
+
+/// Uneven heads, windows, soft caps, and frequencies that depend on the prompt.
+const MODELS: [&str; 6] =
+    ["qwen2-tied-uneven", "gemma2", "qwen3-qknorm", "mistral-sliding", "qwen-v1-mha", "gemma3"];
+
+/// One random schedule.
+struct Schedule {
+    random: Random,
+    deployment: Deployment,
+    mode: Mode,
+    requests: Vec<ScheduledRequest>,
+}
+
+struct ScheduledRequest {
+    request: Request,
+    samples: u32,
+    is_cancelled: bool,
+}
+
+impl Schedule {
+    fn new(model: &Model, number: u64) -> Self {
+        let mut random = Random::new(number);
+        let cards = 1 + random.below(2) as usize;
+        let drafts = [0, 0, 2, 4][random.below(4) as usize];
+        // Tensor parallel, two stages, or two pools of blocks.
+        let (stages, depth) =
+            if cards == 1 { (1, 1) } else { [(1, 1), (2, 1), (1, 2)][random.below(3) as usize] };
+        let deployment = Deployment {
+            precision: [DType::BF16, DType::F32][random.below(2) as usize].into(),
+            batch: 2 + random.below(5) as usize,
+            longest_prompt: [7, 32, 48][random.below(3) as usize],
+            context: CONTEXT,
+            // A sequence needs at most seven blocks.
+            cache_blocks: Some(8 + random.below(8) as usize),
+            block_tokens: 16,
+            drafts,
+            stages,
+            grid: Grid { rows: 1, depth },
+            order: if depth == 1 && random.below(2) == 0 { SumOrder::Tree } else { SumOrder::AsTheyCome },
+            ..Deployment::of(&model.config, cards)
+        };
+        let mode = if random.below(4) == 0 { Mode::Strict { seed: number } } else { Mode::Parallel };
+        let count = 5 + random.below(8) as usize;
+        let requests = (0..count).map(|_| ScheduledRequest::new(&mut random, model)).collect();
+        Self { random, deployment, mode, requests }
+    }
+
+    fn start(&self, model: &Model, deployment: Deployment) -> Session {
+        let (_emulator, cann) = machine(Config { mode: self.mode, ..Config::with_cards(deployment.cards) });
+        let builder = Session::builder(&cann, model).deployment(deployment);
+        let builder = match deployment.drafts {
+            0 => builder,
+            drafts => builder.speculate(LookupOptions { drafts, sizes: 1..=3 }),
+        };
+        builder.start().unwrap()
+    }
+
+    /// Returns the sequences of each request alone, read in one chunk, with empty caches.
+    fn alone(&self, model: &Model) -> Vec<Vec<Sequence>> {
+        let deployment = Deployment {
+            batch: self.deployment.grid.depth,
+            longest_prompt: CONTEXT - 1,
+            cache_blocks: None,
+            drafts: 0,
+            ..self.deployment
+        };
+        let mut session = self.start(model, deployment);
+        let of = |scheduled: &ScheduledRequest| {
+            let sample = |sample| {
+                session.clear_caches().unwrap();
+                let request = Request { sample: u64::from(sample), ..scheduled.request.clone() };
+                let found = session.generate(&[request], &mut |_| ControlFlow::Continue(())).unwrap();
+                found.sequences.into_iter().next().unwrap()
+            };
+            (0..scheduled.samples).map(sample).collect()
+        };
+        self.requests.iter().map(of).collect()
+    }
+
+    /// Runs the schedule. Returns the sequences that ended, and counts of preemptions and hits.
+    fn run(&mut self, model: &Model) -> (BTreeMap<(usize, u32), Sequence>, [u64; 2]) {
+        let mut session = self.start(model, self.deployment);
+        let mut keys: Vec<RequestKey> = Vec::new();
+        let mut ends: BTreeMap<(usize, u32), Sequence> = BTreeMap::new();
+        let mut lengths: BTreeMap<SequenceKey, usize> = BTreeMap::new();
+        while keys.len() < self.requests.len() || !session.is_idle() {
+            while keys.len() < self.requests.len() && (session.is_idle() || self.random.below(3) == 0) {
+                let ScheduledRequest { request, samples, .. } = &self.requests[keys.len()];
+                keys.push(session.enqueue(request, *samples).unwrap());
+            }
+            let mut receive = |key: SequenceKey, event: SequenceEvent<'_>| {
+                match event {
+                    SequenceEvent::Token(..) => *lengths.entry(key).or_default() += 1,
+                    SequenceEvent::End(_, sequence) => {
+                        let request = keys.iter().position(|own| *own == key.request).unwrap();
+                        assert_eq!(lengths.get(&key).copied().unwrap_or(0), sequence.ids.len());
+                        assert!(ends.insert((request, key.sample), sequence.clone()).is_none());
+                    }
+                    SequenceEvent::Failed(error) => panic!("{error}"),
+                }
+                ControlFlow::Continue(())
+            };
+            let progress = session.step(&mut receive).unwrap();
+            assert!(progress.is_some() || session.is_idle(), "no sequence runs");
+            for (at, scheduled) in self.requests.iter().enumerate().take(keys.len()) {
+                if scheduled.is_cancelled && self.random.below(6) == 0 {
+                    session.cancel(keys[at]);
+                }
+            }
+        }
+        let load = session.load();
+        assert!(load.iter().all(|load| (load.running, load.waiting) == (0, 0)), "{load:?}");
+        let blocks = self.deployment.cache_blocks.unwrap();
+        assert!(load.iter().all(|load| load.available_blocks == [blocks - 1]), "a block leaked: {load:?}");
+        let counts = load.iter().fold([0; 2], |[a, b], load| [a + load.preemptions, b + load.hit_tokens]);
+        (ends, counts)
+    }
+}
+
+impl ScheduledRequest {
+    fn new(random: &mut Random, model: &Model) -> Self {
+        // Prompts share prefixes of one text, which repeats itself, so that drafts are found.
+        let vocabulary = model.config.vocab_size as u64;
+        let text = |at: u64, of: u64| ((at % 11) * 37 + of * 101 + at / 40) % (vocabulary - 3) + 3;
+        let (of, shared) = (random.below(2), random.below(50));
+        let mut ids: Vec<u32> = (0..shared).map(|at| text(at, of) as u32).collect();
+        ids.extend((0..1 + random.below(20)).map(|_| (random.below(vocabulary - 3) + 3) as u32));
+        let sampling = match random.below(2) {
+            0 => SamplingOptions::default(),
+            _ => SamplingOptions { temperature: 0.8, seed: random.below(9), ..SamplingOptions::default() },
+        };
+        let request = Request {
+            max_new_tokens: Some(1 + random.below(40) as usize),
+            stop_ids: if random.below(2) == 0 { Some(Vec::new()) } else { None },
+            log_probabilities: Some(2),
+            sampling,
+            priority: random.below(3) as i32,
+            ..Request::new(ids)
+        };
+        Self {
+            request,
+            samples: if random.below(4) == 0 { 3 } else { 1 },
+            is_cancelled: random.below(5) == 0,
+        }
+    }
+}
+
+#[test]
+fn a_request_gets_in_any_schedule_what_it_gets_alone() {
+    let models = MODELS.map(|name| open(&fixture(name)));
+    let (mut preempted, mut hit) = (0, 0);
+    for number in 0..cases(24) {
+        let model = &models[number % models.len()];
+        let number = number as u64;
+        let mut schedule = Schedule::new(model, seed() * 1_000_000 + number);
+        let expected = schedule.alone(model);
+        let (found, [preemptions, hits]) = schedule.run(model);
+        (preempted, hit) = (preempted + u64::from(preemptions > 0), hit + u64::from(hits > 0));
+        for (request, sequences) in expected.iter().enumerate() {
+            for (sample, expected) in (0..).zip(sequences) {
+                let Some(found) = found.get(&(request, sample)) else {
+                    assert!(schedule.requests[request].is_cancelled, "schedule {number}, request {request}");
+                    continue;
+                };
+                assert_eq!(found, expected, "schedule {number}, request {request}, sample {sample}");
+            }
+        }
+    }
+    println!("{preempted} schedules with preemptions, {hit} with prefix hits");
+    assert!(preempted >= 3 && hit >= 3, "{preempted} with preemptions, {hit} with hits");
+}
