@@ -7,6 +7,7 @@ mod all;
 mod options;
 mod page;
 mod peers;
+mod serve;
 mod text;
 mod train;
 
@@ -88,11 +89,12 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         BenchPart::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
         BenchPart::Scaling => scaling::run(&bench)?,
         BenchPart::All => all::run(&bench)?,
-        BenchPart::Peers if !cards.is_emulated() => {
+        BenchPart::Peers | BenchPart::Serve if !cards.is_emulated() => {
             let problem = Diagnostic::new("--device", "peers run on the processor of this host");
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         BenchPart::Peers => peers::run(&bench, &output)?,
+        BenchPart::Serve => serve::run(&bench)?,
         BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => {
             vec![parameter_server::run(&bench)?]
         }

@@ -91,6 +91,8 @@ pub(super) enum BenchPart {
     /// Other programs with the same tasks on this machine: transformers, llama.cpp, Open MPI and
     /// gloo, if they are installed
     Peers,
+    /// Many requests at once, alternating with llama.cpp if it is installed
+    Serve,
     /// Run another program until the parent of this process ends
     #[command(hide = true)]
     Beside(BesideOptions),
@@ -369,7 +371,7 @@ impl BenchOptions {
                 setting.check()?;
                 ("--ranks", &asked.ranks, setting.ranks)
             }
-            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_)
+            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Serve | BenchPart::Train(_)
                 if group.size() > 1 =>
             {
                 let problem =
@@ -378,7 +380,7 @@ impl BenchOptions {
             }
             BenchPart::Scaling => return Ok(scaling::MOST_CARDS),
             BenchPart::All if self.quick => return Ok(DEFAULT_RANKS),
-            BenchPart::Peers => return Ok(1),
+            BenchPart::Peers | BenchPart::Serve => return Ok(1),
             BenchPart::Exact => return Ok(exact::CARDS),
             BenchPart::Train(asked) => {
                 return Ok(if asked.baseline.is_some() { parameter_server::CARDS } else { train::CARDS });

@@ -269,7 +269,7 @@ pub(super) fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
     [program].into_iter().chain(arguments.iter().map(OsString::from)).collect()
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+pub(super) fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
@@ -318,6 +318,23 @@ fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
         .finish(Some(limit))?;
     // The folder is deleted at once; the open file remains.
     Ok(Unnamed(File::open(&program).with_context(|| program.display().to_string()).map_err(Failure::Run)?))
+}
+
+/// This library's model with random weights, as a file for llama.cpp.
+pub(super) struct LlamaModel(Unnamed);
+
+impl LlamaModel {
+    /// Writes the file, or returns what is missing.
+    pub(super) fn new(threads: usize, limit: Duration) -> Result<Result<Self, String>, Failure> {
+        match python(&["gguf", "numpy"]) {
+            Ok(python) => Ok(Ok(Self(model(&python, threads, limit)?))),
+            Err(what) => Ok(Err(what)),
+        }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.0.path()
+    }
 }
 
 /// Writes this library's model with random weights as a file for llama.cpp.

@@ -20,6 +20,7 @@
 //! | [`exact`] | training steps with and without a fixed order of sums |
 //! | [`train`] | training steps, compared with `PyTorch` |
 //! | [`peers`] | other programs at the same tasks |
+//! | [`serve`] | many requests at once, compared with llama.cpp |
 
 pub(crate) mod collectives;
 pub(crate) mod compile;
@@ -39,6 +40,7 @@ pub(crate) mod random;
 pub(crate) mod report;
 mod sample;
 pub(crate) mod scaling;
+pub(crate) mod serve;
 pub(crate) mod train;
 
 use std::sync::Arc;
