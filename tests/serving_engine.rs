@@ -1,7 +1,10 @@
 //! The serving engine as applications use it: handles, streams, cancels, failures, processes.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -9,10 +12,11 @@ use std::thread::{self, Thread};
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::Config;
+use ascend_tp::emulator::{Config, Sharing};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::{Model, Request, RequestOutput, Sequence, ServingEngine, Session};
 use ascend_tp::weights::fill_from;
+use ascend_tp::world::{ProcessGroup, World};
 use futures_core::Stream;
 
 use crate::common::{machine, shipped};
@@ -99,8 +103,7 @@ fn a_dropped_handle_frees_its_blocks() {
     let model = shipped();
     let (_emulator, cann) = machine(Config::with_cards(2));
     let engine = ServingEngine::start(session(&cann, &model)).unwrap();
-    let endless = |prompt| Request { stop_ids: Some(Vec::new()), ..Request::new(prompt) };
-    let mut handles: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(endless(*prompt)).unwrap()).collect();
+    let mut handles: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(endless(prompt)).unwrap()).collect();
     for handle in &mut handles[..3] {
         handle.next().unwrap().unwrap();
     }
@@ -178,10 +181,94 @@ fn a_stopped_engine_ends_its_requests_and_refuses_new_ones() {
     let model = shipped();
     let (_emulator, cann) = machine(Config::with_cards(2));
     let engine = ServingEngine::start(session(&cann, &model)).unwrap();
-    let endless = Request { stop_ids: Some(Vec::new()), ..Request::new(PROMPTS[0]) };
-    let mut handle = engine.submit(endless).unwrap();
+    let mut handle = engine.submit(endless(PROMPTS[0])).unwrap();
     handle.next().unwrap().unwrap();
     drop(engine);
     let last = handle.find_map(Result::err).map(|error| error.to_string());
     assert_eq!(last.as_deref(), Some("serving engine: has stopped"));
+}
+
+/// Set in the processes that the test below starts.
+const WORLD: &str = "ASCEND_TP_TEST_WORLD";
+
+/// A request without an end.
+fn endless(prompt: &str) -> Request {
+    Request { stop_ids: Some(Vec::new()), ..Request::new(prompt) }
+}
+
+/// One process of a world of two. Rank 0 serves the requests, and prints the ids of each.
+#[test]
+fn a_process_of_a_world() {
+    let Some(wanted) = std::env::var_os(WORLD) else { return };
+    let group = Arc::new(ProcessGroup::join(&World::from_env().unwrap()).unwrap());
+    let model = shipped();
+    let (_emulator, cann) = machine(Config { sharing: Sharing::Host, ..Config::with_cards(2) });
+    let options = EngineOptions { group: Arc::clone(&group), ..EngineOptions::default() };
+    let builder = Session::builder(&cann, &model).batch(3).context(600).precision(DType::F32);
+    let engine = ServingEngine::start(builder.engine(options).start().unwrap()).unwrap();
+    if !group.is_first() {
+        println!("\nrank 1 ended: {:?}", engine.join().map_err(|error| error.to_string()));
+        return;
+    }
+    if wanted == "answers" {
+        let handles: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(request(prompt)).unwrap()).collect();
+        for handle in handles {
+            println!("\nids {:?}", handle.wait().unwrap()[0].ids);
+        }
+        return;
+    }
+    let mut handles: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(endless(prompt)).unwrap()).collect();
+    handles[0].next().unwrap().unwrap();
+    println!("\nrunning");
+    for handle in handles {
+        println!("\nfailed {:?}", handle.wait().map(drop).map_err(|error| error.to_string()));
+    }
+    println!(
+        "\nrefused {:?}",
+        engine.submit(request(PROMPTS[0])).map(drop).map_err(|error| error.to_string())
+    );
+}
+
+/// Starts the processes of a world.
+fn start_world(wanted: &str) -> [Child; 2] {
+    // The system gives a free port.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    [0, 1].map(|rank: usize| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["serving_engine::a_process_of_a_world", "--exact", "--nocapture"]).env(WORLD, wanted);
+        command.env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
+        command.env("WORLD_SIZE", "2").env("LOCAL_WORLD_SIZE", "2");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
+    })
+}
+
+fn printed(child: Child) -> String {
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn processes_serve_the_requests_of_the_first_one() {
+    let model = shipped();
+    let (_emulator, cann) = machine(Config::with_cards(2));
+    let [first, second] = start_world("answers").map(printed);
+    for sequence in expected(&cann, &model) {
+        assert!(first.contains(&format!("ids {:?}", sequence.ids)), "{first}");
+    }
+    assert!(second.contains("rank 1 ended: Ok(())"), "{second}");
+}
+
+#[test]
+fn all_requests_end_if_a_process_dies() {
+    let [mut first, mut second] = start_world("failure");
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.by_ref().find(|line| line == "running").unwrap();
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let rest: Vec<String> = lines.collect();
+    first.wait().unwrap();
+    let failed: Vec<&String> = rest.iter().filter(|line| line.starts_with("failed Err")).collect();
+    assert_eq!(failed.len(), PROMPTS.len(), "{rest:?}");
+    assert!(failed.iter().all(|line| line.contains("rank 1")), "{failed:?}");
+    assert!(rest.iter().any(|line| line.starts_with("refused Err") && line.contains("rank 1")), "{rest:?}");
 }

@@ -107,6 +107,17 @@ impl Quantiles {
     }
 }
 
+/// Times of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AnswerTimes {
+    /// Time of the arrival since the start, in seconds.
+    pub arrival_s: f64,
+    /// Time from the arrival to the first token.
+    pub ttft_ms: f64,
+    /// Time from the arrival to the last token.
+    pub latency_ms: f64,
+}
+
 /// Parts of the time by kind of step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
@@ -145,9 +156,11 @@ pub struct ServingReport {
     pub tpot_ms: Quantiles,
     /// Time from the arrival of a request to its last token.
     pub latency_ms: Quantiles,
+    /// Times of each request, by arrival.
+    pub answers: Vec<AnswerTimes>,
     /// Generated tokens per second.
     pub tokens_per_s: f64,
-    /// Prompt tokens per second, those from prefix hits included.
+    /// Prompt tokens per second, including prefix hits.
     pub prompt_tokens_per_s: f64,
     /// Prompt tokens that came from prefix hits.
     pub hit_tokens: u64,
@@ -292,7 +305,10 @@ impl ServingSetting {
             decode: part(server.decode_s),
         };
         let capacity = (server.deployment.blocks().count - 1) as f64;
-        let tpot = answers.clone().filter(|answer| answer.tokens > 1);
+        let mut times: Vec<AnswerTimes> = answers.clone().map(Answer::times).collect();
+        times.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s));
+        let quantiles = |of: fn(&AnswerTimes) -> f64| Quantiles::of(times.iter().map(of).collect());
+        let tpot = answers.filter(|answer| answer.tokens > 1);
         let report = ServingReport {
             model: name.clone(),
             cards: site.cards,
@@ -303,11 +319,12 @@ impl ServingSetting {
             cache_blocks: server.deployment.blocks().count - 1,
             block_tokens: server.deployment.block_tokens,
             duration_s,
-            ttft_ms: Quantiles::of(answers.clone().map(|it| 1e3 * (it.first_s - it.arrival_s)).collect()),
+            ttft_ms: quantiles(|answer| answer.ttft_ms),
             tpot_ms: Quantiles::of(
                 tpot.map(|it| 1e3 * (it.last_s - it.first_s) / (it.tokens - 1) as f64).collect(),
             ),
-            latency_ms: Quantiles::of(answers.map(|it| 1e3 * (it.last_s - it.arrival_s)).collect()),
+            latency_ms: quantiles(|answer| answer.latency_ms),
+            answers: times,
             tokens_per_s: count(|arrival| arrival.output) / duration_s,
             prompt_tokens_per_s: count(|arrival| arrival.input) / duration_s,
             hit_tokens: load.hit_tokens,
@@ -370,6 +387,16 @@ struct Answer {
     first_s: f64,
     last_s: f64,
     tokens: u32,
+}
+
+impl Answer {
+    fn times(&self) -> AnswerTimes {
+        AnswerTimes {
+            arrival_s: self.arrival_s,
+            ttft_ms: 1e3 * (self.first_s - self.arrival_s),
+            latency_ms: 1e3 * (self.last_s - self.arrival_s),
+        }
+    }
 }
 
 /// Measured times of programs.
