@@ -431,6 +431,14 @@ fn absurd_sizes_are_refused_before_any_work() {
             "found at least 6.3 TiB for keys, values and one activation",
         ),
         ("rehearse qwen-72b --cards 8 --batch 18446744073709551615", "--batch: is too large"),
+        (
+            "rehearse qwen-72b --cards 8 --serve --requests 18446744073709551615",
+            "--requests: is out of range",
+        ),
+        (
+            "rehearse qwen-72b --cards 8 --serve --max-num-seqs 1000000000000",
+            "--max-num-seqs: is out of range",
+        ),
         ("rehearse qwen2.5-0.5b --cards 2 --batch 1000000", "does not fit the cards' memory"),
         (
             "rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --micro-batch 1 --global-batch 1000000",

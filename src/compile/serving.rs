@@ -74,7 +74,8 @@ impl Deployment {
     pub fn decode_rows(&self) -> Vec<usize> {
         let most = self.batch.div_ceil(self.grid.depth.max(1));
         let small = [1, 2, 4, 8, 16, 24, 32, 48, 64].into_iter();
-        let large = std::iter::successors(Some(96), |rows| Some(rows + 32));
+        let large = std::iter::successors(Some(64), |rows: &usize| rows.checked_mul(2));
+        let large = large.flat_map(|rows| [rows.saturating_add(rows / 2), rows.saturating_mul(2)]);
         small.chain(large).take_while(|rows| *rows < most).chain([most]).collect()
     }
 
@@ -207,7 +208,8 @@ mod tests {
         assert_eq!(of(1, 9999).chunks(), [32, 64, 128, 256, 512, 1024, 2048]);
         assert_eq!(of(1, 1).decode_rows(), [1]);
         assert_eq!(of(20, 1).decode_rows(), [1, 2, 4, 8, 16, 20]);
-        assert_eq!(of(130, 1).decode_rows(), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 130]);
+        assert_eq!(of(300, 1).decode_rows(), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 300]);
+        assert!(of(usize::MAX, 1).decode_rows().len() < 128, "a batch without a limit ends");
         // Attention in f32 collects the whole table.
         let float = Deployment { precision: DType::F32.into(), context: 4096, ..of(1, 512) };
         assert_eq!(

@@ -27,6 +27,7 @@ pub use checks::{communicators_wanted, memory_wanted, regions_wanted, target_of}
 pub use engine::{Engine, EngineOptions, Observation, ProgramId, Run, SharedWeights};
 pub use error::{Error, RankError};
 pub use prepare::prepare;
+pub(crate) use rank::panic_text;
 pub use shards::{Part, Shards};
 pub use tensors::{Elements, NamedTensors};
 pub use timing::{Clock, Timed};

@@ -201,7 +201,8 @@ fn obey(card: &mut Card, command: RankCommand, shared: &RankStart) -> Result<Ran
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

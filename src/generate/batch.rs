@@ -77,7 +77,8 @@ impl Session {
             memory: (0..self.deployment.cards).map(|rank| self.runner.engine.memory(rank)).collect(),
             ..BatchSummary::default()
         };
-        self.decode_steps = 0;
+        // The second decode step is timed, because the first may still warm caches.
+        self.until_timed = Some(1);
         while batch.failed.is_none()
             && let Some(step) = self.step(&mut |key, event| batch.receive(key, event, on_event))?
         {

@@ -15,6 +15,7 @@ mod events;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::exec::panic_text;
 use crate::serving::Load;
 use crate::world::{PeerFailure, ProcessGroup};
 
@@ -32,8 +34,8 @@ use super::limits::RequestLimits;
 use super::request::Request;
 use super::sequence::NewToken;
 use super::session::Session;
-use super::steps::{RequestKey, SequenceEvent, SequenceKey};
-use events::EventQueue;
+use super::steps::{RequestKey, SequenceEvent};
+use events::{EventSender, event_queue};
 pub use events::{RequestHandle, RequestOutput};
 
 /// A session that serves requests on a thread of its own.
@@ -70,7 +72,7 @@ pub struct ServingEngine {
 
 #[derive(Debug)]
 enum Command {
-    Submit(Box<Submission>, Arc<EventQueue>),
+    Submit(Box<Submission>, EventSender),
     Cancel(u64),
     /// Another process failed, perhaps while this engine was idle.
     Failed(PeerFailure),
@@ -152,14 +154,13 @@ impl ServingEngine {
             problems.push(Diagnostic::new(place, "asks for no sample").expected("at least 1").found(0));
         }
         let ids = problems.into_result(ids)?;
-        let queue = Arc::new(EventQueue::new(samples));
         let commands = self.commands.clone();
-        let handle = RequestHandle::new(Arc::clone(&queue), move || {
+        let (events, handle) = event_queue(samples, move || {
             // The thread may have ended.
             let _gone = commands.send(Command::Cancel(number));
         });
         let submission = Submission { number, ids, samples, request };
-        if self.commands.send(Command::Submit(Box::new(submission), queue)).is_err() {
+        if self.commands.send(Command::Submit(Box::new(submission), events)).is_err() {
             self.check()?;
             return Err(stopped());
         }
@@ -222,8 +223,10 @@ fn stopped() -> Error {
 /// A request in the thread.
 struct OpenRequest {
     number: u64,
+    /// Samples that have not ended.
+    open: u32,
     /// None in processes that take no requests.
-    events: Option<Arc<EventQueue>>,
+    events: Option<EventSender>,
 }
 
 struct EngineThread {
@@ -234,7 +237,7 @@ struct EngineThread {
     requests: BTreeMap<RequestKey, OpenRequest>,
     keys: BTreeMap<u64, RequestKey>,
     /// Queues of requests that arrived and were not yet submitted.
-    queues: BTreeMap<u64, Arc<EventQueue>>,
+    queues: BTreeMap<u64, EventSender>,
 }
 
 impl EngineThread {
@@ -252,21 +255,24 @@ impl EngineThread {
     }
 
     fn run(mut self) {
-        let ended = match self.serve() {
-            Ok(()) => Status::Stopped,
-            Err(error) => Status::Failed(Arc::new(error)),
-        };
-        let last = match &ended {
-            Status::Failed(error) => Arc::clone(error),
-            Status::Running(_) | Status::Stopped => Arc::new(stopped()),
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|panic| {
+            let problem = Diagnostic::new("serving engine", "its thread panicked");
+            Err(Diagnostics::from(problem.found(panic_text(panic.as_ref()))).into())
+        });
+        let (ended, last) = match served {
+            Ok(()) => (Status::Stopped, Arc::new(stopped())),
+            Err(error) => {
+                let error = Arc::new(error);
+                (Status::Failed(Arc::clone(&error)), error)
+            }
         };
         // New requests are refused before the queued ones end.
         *lock(&self.status) = ended;
-        let open = std::mem::take(&mut self.requests).into_values().filter_map(|request| request.events);
-        open.chain(std::mem::take(&mut self.queues).into_values()).for_each(|queue| queue.fail(&last));
+        let open = self.requests.values().filter_map(|request| request.events.as_ref());
+        open.chain(self.queues.values()).for_each(|events| events.fail(&last));
         for command in self.inbox.try_iter() {
-            if let Command::Submit(_, queue) = command {
-                queue.fail(&last);
+            if let Command::Submit(_, events) = command {
+                events.fail(&last);
             }
         }
     }
@@ -288,13 +294,14 @@ impl EngineThread {
             }
             let Self { session, requests, keys, .. } = self;
             session.step(&mut |key, event| {
-                let flow = tell(requests, key, event);
-                if requests.get(&key.request).is_none_or(OpenRequest::is_over)
-                    && let Some(request) = requests.remove(&key.request)
-                {
-                    keys.remove(&request.number);
+                if let Some(request) = requests.get_mut(&key.request) {
+                    request.tell(key.sample, event);
+                    if request.open == 0 {
+                        keys.remove(&request.number);
+                        requests.remove(&key.request);
+                    }
                 }
-                flow
+                ControlFlow::Continue(())
             })?;
             *lock(&self.status) = Status::Running(self.session.load());
         }
@@ -305,12 +312,10 @@ impl EngineThread {
         let mut arrived = Arrivals::default();
         if self.group.is_first() {
             let first = if self.session.is_idle() { self.inbox.recv().ok() } else { None };
-            let is_gone = self.session.is_idle() && first.is_none();
-            let inbox = self.inbox.clone();
-            for command in first.into_iter().chain(inbox.try_iter()) {
+            for command in first.into_iter().chain(self.inbox.try_iter()) {
                 match command {
-                    Command::Submit(submission, queue) => {
-                        self.queues.insert(submission.number, queue);
+                    Command::Submit(submission, events) => {
+                        self.queues.insert(submission.number, events);
                         arrived.submissions.push(*submission);
                     }
                     Command::Cancel(number) => arrived.cancelled.push(number),
@@ -318,14 +323,11 @@ impl EngineThread {
                     Command::Stop => arrived.stops = true,
                 }
             }
-            arrived.stops |= is_gone;
         }
         // A request that is cancelled before it starts.
-        let is_cancelled = |submission: &Submission| arrived.cancelled.contains(&submission.number);
-        let (void, kept) = std::mem::take(&mut arrived.submissions).into_iter().partition(is_cancelled);
-        arrived.submissions = kept;
-        let void: Vec<Submission> = void;
-        void.iter().for_each(|submission| drop(self.queues.remove(&submission.number)));
+        let Arrivals { submissions, cancelled, .. } = &mut arrived;
+        submissions.retain(|submission| !cancelled.contains(&submission.number));
+        cancelled.iter().for_each(|number| drop(self.queues.remove(number)));
         if self.group.size() == 1 {
             return Ok(arrived);
         }
@@ -349,47 +351,44 @@ impl EngineThread {
         let events = self.queues.remove(&number);
         match self.session.submit(&Arc::new(request), &ids, samples) {
             Ok(key) => {
-                self.requests.insert(key, OpenRequest { number, events });
+                self.requests.insert(key, OpenRequest { number, open: samples, events });
                 self.keys.insert(number, key);
             }
-            Err(problems) => events.iter().for_each(|queue| queue.fail(&Arc::new(problems.clone().into()))),
+            Err(problems) => {
+                let error = Arc::new(problems.into());
+                events.iter().for_each(|events| events.fail(&error));
+            }
         }
     }
 }
 
 impl OpenRequest {
-    fn is_over(&self) -> bool {
-        self.events.as_ref().is_some_and(|queue| queue.is_over())
-    }
-}
-
-fn tell(
-    requests: &BTreeMap<RequestKey, OpenRequest>,
-    key: SequenceKey,
-    event: SequenceEvent<'_>,
-) -> ControlFlow<()> {
-    let Some(request) = requests.get(&key.request) else { return ControlFlow::Continue(()) };
-    let Some(queue) = &request.events else { return ControlFlow::Continue(()) };
-    let sample = key.sample;
-    match event {
-        SequenceEvent::Token(NewToken { id, text, log_probabilities }, _) => {
-            let (text, log_probabilities) = (text.clone(), log_probabilities.clone());
-            queue.push(RequestOutput::Token { sample, id: *id, text, log_probabilities });
-        }
-        SequenceEvent::End(text, sequence) => {
-            let sequence = Box::new(sequence.clone());
-            queue.push(RequestOutput::End { sample, text: text.to_owned(), sequence });
-        }
-        SequenceEvent::Failed(error) => {
-            let error = match error {
-                Error::Sampling { position, source, place, .. } => {
-                    let request = usize::try_from(request.number).unwrap_or(usize::MAX);
-                    Error::Sampling { request, position, source, place }
-                }
-                error => error,
-            };
-            queue.fail(&Arc::new(error));
+    fn tell(&mut self, sample: u32, event: SequenceEvent<'_>) {
+        self.open = match &event {
+            SequenceEvent::Token(..) => self.open,
+            SequenceEvent::End(..) => self.open.saturating_sub(1),
+            SequenceEvent::Failed(_) => 0,
+        };
+        let Some(events) = &self.events else { return };
+        match event {
+            SequenceEvent::Token(NewToken { id, text, log_probabilities }, _) => {
+                let (text, log_probabilities) = (text.clone(), log_probabilities.clone());
+                events.push(RequestOutput::Token { sample, id: *id, text, log_probabilities });
+            }
+            SequenceEvent::End(text, sequence) => {
+                let sequence = Box::new(sequence.clone());
+                events.push(RequestOutput::End { sample, text: text.to_owned(), sequence });
+            }
+            SequenceEvent::Failed(error) => {
+                let error = match error {
+                    Error::Sampling { position, source, place, .. } => {
+                        let request = usize::try_from(self.number).unwrap_or(usize::MAX);
+                        Error::Sampling { request, position, source, place }
+                    }
+                    error => error,
+                };
+                events.fail(&Arc::new(error));
+            }
         }
     }
-    ControlFlow::Continue(())
 }

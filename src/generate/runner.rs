@@ -6,6 +6,8 @@
 //!   inputs of a step can be built before the last step has ended, except for its new ids.
 //! - Not here: which tokens run, and which ones are chosen.
 
+use std::borrow::Cow;
+
 use crate::base::{Diagnostic, Diagnostics, Id as _};
 use crate::compile::ServingShape;
 use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
@@ -49,7 +51,7 @@ impl StepIds {
     }
 }
 
-/// A step that waits for ids.
+/// A step with its inputs. Before it starts, it waits for ids.
 #[derive(Debug)]
 pub(super) struct PreparedStep {
     /// The plan of each pool.
@@ -80,12 +82,6 @@ struct OpenId {
     place: usize,
     pool: usize,
     source: ResultRef,
-}
-
-/// A step that runs on the cards.
-#[derive(Debug)]
-pub(super) struct RunningStep {
-    pub(super) step: PreparedStep,
 }
 
 /// Outputs of a step.
@@ -137,7 +133,7 @@ struct RunRows<'a> {
 }
 
 struct RunRow<'a> {
-    ids: std::borrow::Cow<'a, [u32]>,
+    ids: Cow<'a, [u32]>,
     start: usize,
     prompt_length: usize,
     blocks: &'a [BlockId],
@@ -146,7 +142,7 @@ struct RunRow<'a> {
 
 impl RunRow<'_> {
     const PADDING: Self = Self {
-        ids: std::borrow::Cow::Borrowed(&[]),
+        ids: Cow::Borrowed(&[]),
         start: 0,
         prompt_length: SequenceInput::NONE.prompt_length,
         blocks: &[],
@@ -215,10 +211,10 @@ impl StepRunner {
     /// Starts a step on the cards with the ids that the last step chose.
     pub(super) fn start(
         &mut self,
-        mut step: PreparedStep,
+        step: &mut PreparedStep,
         last: &StepIds,
         timed: Timed,
-    ) -> Result<RunningStep, exec::Error> {
+    ) -> Result<(), exec::Error> {
         for run in step.chunk.iter_mut().chain(&mut step.decode) {
             for open in &run.open {
                 // A step refers to the one before it, whose ids are given.
@@ -229,25 +225,25 @@ impl StepRunner {
             inputs.set(input::IDS, std::mem::take(&mut run.ids));
             self.engine.enqueue(run.program, inputs, timed)?;
         }
-        Ok(RunningStep { step })
+        Ok(())
     }
 
     /// Waits for the end of the oldest step.
-    pub(super) fn finish(&mut self, running: &RunningStep) -> Result<StepOutputs, exec::Error> {
+    pub(super) fn finish(&mut self, running: &PreparedStep) -> Result<StepOutputs, exec::Error> {
         let mut wait = |run: &PreparedRun| {
             let shape = self.shapes[run.program.0];
             let tensor = self.engine.wait()?.only()?;
             let width = if shape.head == Head::AllLogits { shape.run.sequence } else { 1 };
             Ok::<_, exec::Error>(RunOutputs { tensor, width, rows_of_pool: run.rows_of_pool })
         };
-        let chunk = running.step.chunk.as_ref().map(&mut wait).transpose()?;
-        let decode = running.step.decode.as_ref().map(&mut wait).transpose()?;
+        let chunk = running.chunk.as_ref().map(&mut wait).transpose()?;
+        let decode = running.decode.as_ref().map(&mut wait).transpose()?;
         Ok(StepOutputs { chunk, decode, vocabulary: self.vocabulary })
     }
 
     /// Returns the programs and inputs of a step, in the order of the runs.
-    pub(super) fn runs(running: &RunningStep) -> impl Iterator<Item = (ProgramId, &NamedTensors)> {
-        let PreparedStep { chunk, decode, .. } = &running.step;
+    pub(super) fn runs(running: &PreparedStep) -> impl Iterator<Item = (ProgramId, &NamedTensors)> {
+        let PreparedStep { chunk, decode, .. } = running;
         chunk.iter().chain(decode).map(|run| (run.program, &run.inputs))
     }
 }

@@ -65,8 +65,8 @@ pub struct Session {
     pub(super) sequences: BTreeMap<SequenceKey, RunningSequence>,
     /// Steps on the cards, the oldest first.
     pub(super) in_flight: VecDeque<StepInFlight>,
-    /// Decode steps since the last static batch began.
-    pub(super) decode_steps: usize,
+    /// Number of decode steps before one is timed, if a static batch wants it.
+    pub(super) until_timed: Option<usize>,
     /// Number of requests that share no prefix with other ones.
     pub(super) salts: u64,
     pub(super) lookup: Option<LookupOptions>,
@@ -279,7 +279,7 @@ impl Session {
             pools,
             sequences: BTreeMap::new(),
             in_flight: VecDeque::new(),
-            decode_steps: 0,
+            until_timed: None,
             salts: 0,
             lookup: None,
             group: Arc::clone(&engine.group),

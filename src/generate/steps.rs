@@ -7,11 +7,13 @@
 //!   other sequences. A NaN or +∞ logit ends its own request, with an error that names its source.
 //! - Not here: threads, and waiting for requests.
 
+use std::hash::Hasher as _;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
+use rustc_hash::FxHasher;
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::config::LengthDependence;
@@ -25,7 +27,7 @@ use crate::serving::{
 
 use super::error::Error;
 use super::request::{Finish, Request, Sequence};
-use super::runner::{PoolIds, PreparedStep, RunningStep, StepIds, StepOutputs, StepRunner};
+use super::runner::{PoolIds, PreparedStep, StepIds, StepOutputs, StepRunner};
 use super::sampling::SamplingError;
 use super::sequence::{Choice, NewToken, RowOutput, RunningSequence, SequenceSetup, Told, max_new_tokens};
 use super::session::Session;
@@ -79,7 +81,7 @@ pub struct StepSummary {
 /// A step on the cards.
 #[derive(Debug)]
 pub(super) struct StepInFlight {
-    running: RunningStep,
+    running: PreparedStep,
     started: Instant,
     timed: bool,
 }
@@ -147,16 +149,14 @@ impl Session {
 
     /// Returns a number for everything but the tokens that the cache of a prompt depends on.
     fn salt(&mut self, prompt: usize) -> u64 {
-        let mut salt = 0;
+        let mut salt = FxHasher::default();
         for table in rotary_tables(&self.config) {
             let rope = self.config.rope_of(table.rotary);
             match rope.length_dependence() {
                 LengthDependence::Fixed => {}
                 LengthDependence::Prompt => {
                     let (cos, _) = rope.cos_sin(self.config.head_dim, &[1], prompt);
-                    salt = cos.iter().fold(salt, |hash: u64, cos| {
-                        (hash.rotate_left(5) ^ u64::from(cos.to_bits())).wrapping_mul(0x517c_c1b7_2722_0a95)
-                    });
+                    cos.iter().for_each(|cos| salt.write_u32(cos.to_bits()));
                 }
                 LengthDependence::Current => {
                     self.salts += 1;
@@ -164,7 +164,7 @@ impl Session {
                 }
             }
         }
-        salt
+        salt.finish()
     }
 
     /// Ends a request without further events.
@@ -211,7 +211,7 @@ impl Session {
         let next = if self.deployment.stages == 1 { self.plan()? } else { None };
         let outputs = self.runner.finish(&running)?;
         let duration = started.elapsed();
-        let plans = &running.step.plans;
+        let plans = &running.plans;
         let mut jobs = self.jobs(plans, &outputs);
         jobs.par_iter_mut().for_each(|job| job.choice = job.sequence.choose(job.output, job.drafts));
         let has_failed = jobs.iter().any(|job| job.choice.as_ref().is_err_and(is_of_caches));
@@ -222,7 +222,7 @@ impl Session {
         jobs.par_iter_mut().for_each(Job::tell);
         let summary = StepSummary {
             duration,
-            has_chunk: running.step.has_chunk(),
+            has_chunk: running.has_chunk(),
             new_tokens: jobs.iter().filter_map(|job| Some(job.choice.as_ref().ok()?.tokens.len())).sum(),
             timed,
         };
@@ -241,11 +241,17 @@ impl Session {
     /// # Errors
     /// A card failed.
     pub fn clear_caches(&mut self) -> Result<(), Error> {
+        self.drain()?;
+        self.pools.iter_mut().for_each(Scheduler::forget_caches);
+        Ok(self.runner.engine.clear_states()?)
+    }
+
+    /// Waits for the steps on the cards, which become void.
+    fn drain(&mut self) -> Result<(), Error> {
         while let Some(void) = self.in_flight.pop_front() {
             self.runner.finish(&void.running)?;
         }
-        self.pools.iter_mut().for_each(Scheduler::forget_caches);
-        Ok(self.runner.engine.clear_states()?)
+        Ok(())
     }
 
     /// Plans the next step of all pools, and builds its inputs.
@@ -265,14 +271,14 @@ impl Session {
         Ok(Some(self.runner.prepare(plans)?))
     }
 
-    fn start(&mut self, step: PreparedStep, ids: &StepIds) -> Result<(), Error> {
-        // The second decode step of a batch is timed, because the first may still warm caches.
-        let is_decode = !step.has_chunk();
-        self.decode_steps += usize::from(is_decode);
-        let timed = is_decode && self.decode_steps == 2;
+    fn start(&mut self, mut step: PreparedStep, ids: &StepIds) -> Result<(), Error> {
+        let timed = !step.has_chunk() && self.until_timed == Some(0);
+        if !step.has_chunk() {
+            self.until_timed = self.until_timed.and_then(|steps| steps.checked_sub(1));
+        }
         let started = Instant::now();
-        let running = self.runner.start(step, ids, if timed { Timed::Streams } else { Timed::No })?;
-        self.in_flight.push_back(StepInFlight { running, started, timed });
+        self.runner.start(&mut step, ids, if timed { Timed::Streams } else { Timed::No })?;
+        self.in_flight.push_back(StepInFlight { running: step, started, timed });
         Ok(())
     }
 
@@ -395,10 +401,8 @@ impl Session {
 
     /// Runs a step again, and returns the first op in program order with a NaN or infinite result.
     /// Later steps become void.
-    fn first_not_finite(&mut self, running: &RunningStep) -> Result<Option<String>, Error> {
-        while let Some(void) = self.in_flight.pop_front() {
-            self.runner.finish(&void.running)?;
-        }
+    fn first_not_finite(&mut self, running: &PreparedStep) -> Result<Option<String>, Error> {
+        self.drain()?;
         for (program, inputs) in StepRunner::runs(running) {
             let plans = self.runner.engine.plans(program).to_vec();
             // Ops are in program order within a stage and across stages.

@@ -6,7 +6,7 @@ use std::path::Path;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp_planner::rehearse::Setting;
 use ascend_tp_planner::rehearse::serving::{
-    Arrival, Quantiles, ServingReport, ServingSetting, arrivals_at_rate,
+    Arrival, MOST_REQUESTS, Quantiles, ServingReport, ServingSetting, arrivals_at_rate,
 };
 use ascend_tp_planner::table::Align;
 
@@ -18,10 +18,17 @@ use super::text;
 use crate::numbers::{counted, grouped};
 use crate::terminal;
 
+/// Largest number of sequences that a rehearsal runs at once.
+const MOST_SEQUENCES: usize = 4096;
+
+/// Largest number of cache blocks of a card.
+const MOST_BLOCKS: usize = 1 << 24;
+
 pub(super) fn run(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Outcome, Failure> {
     let load = &options.serving;
     let arrivals = match &load.requests_from {
         Some(path) => keep(read(path), &mut problems).unwrap_or_default(),
+        None if load.requests > MOST_REQUESTS => Vec::new(),
         None if load.rate > 0.0 && load.rate.is_finite() => {
             arrivals_at_rate(load.rate, load.requests, options.input, options.output)
         }
@@ -31,9 +38,15 @@ pub(super) fn run(options: &RehearseOptions, mut problems: Diagnostics) -> Resul
             Vec::new()
         }
     };
-    if load.max_num_seqs == 0 {
-        problems
-            .push(Diagnostic::new("--max-num-seqs", "no sequence can run").expected("at least 1").found(0));
+    for (option, size, most) in [
+        ("--requests", load.requests, MOST_REQUESTS),
+        ("--max-num-seqs", load.max_num_seqs, MOST_SEQUENCES),
+        ("--kv-cache-blocks", load.kv_cache_blocks.unwrap_or(1), MOST_BLOCKS),
+    ] {
+        if size == 0 || size > most {
+            let problem = Diagnostic::new(option, "is out of range");
+            problems.push(problem.expected(format!("1 to {most}")).found(size));
+        }
     }
     let setting = Setting { batch: load.max_num_seqs, ..super::setting(options, problems)? };
     // The null block belongs to no sequence.

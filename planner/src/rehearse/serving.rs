@@ -41,7 +41,7 @@ const ALIKE: f64 = 1.01;
 const CHECKED: u64 = 100;
 
 /// Largest number of requests in a rehearsal.
-const MOST_REQUESTS: usize = 1_000_000;
+pub const MOST_REQUESTS: usize = 1_000_000;
 
 /// One request of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -184,9 +184,6 @@ pub struct ServingReport {
     pub runs_reused: u64,
     /// Largest relative difference between a reused time and its measurement.
     pub reuse_error: f64,
-    /// Time of the preparation of all programs on this computer, in seconds.
-    #[serde(skip)]
-    pub prepared_s: f64,
     /// Memory of the fullest card.
     pub memory: RehearsalMemory,
     /// Usual error of such predictions.
@@ -232,6 +229,10 @@ impl ServingSetting {
                 problems.push(problem.expected(format!("at most {most}")).found(length));
             }
         }
+        if self.setting.stages > 1 {
+            let problem = Diagnostic::new("--mesh", "a rehearsal of serving has no pipeline stages");
+            problems.push(problem.expected("pp=1").found(format!("pp={}", self.setting.stages)));
+        }
         self.setting.site.check(&mut problems);
         problems.into_result(())
     }
@@ -242,15 +243,13 @@ impl ServingSetting {
     /// The setting has problems, the model does not fit, or the emulated cards refuse a call.
     pub fn run(&self) -> Result<ServingReport, Error> {
         self.check()?;
-        let started = std::time::Instant::now();
         let (deployment, programs) = self.compile()?;
         let memory = RehearsalMemory::fullest(&programs.plans, &self.setting.site.profile);
         let stage = EmulatedStage::open(&self.setting.site, programs.plans, self.setting.launching)?;
-        let prepared_s = started.elapsed().as_secs_f64();
         let memory = RehearsalMemory { used: stage.used_bytes(), ..memory };
         let mut server = ServingCards::new(stage, programs.shapes, deployment)?;
         server.serve(&self.arrivals)?;
-        Ok(self.report(&server, memory, prepared_s))
+        Ok(self.report(&server, memory))
     }
 
     /// Compiles the programs with a cache that fits the cards.
@@ -291,7 +290,7 @@ impl ServingSetting {
         compile(Some(fitting))
     }
 
-    fn report(&self, server: &ServingCards<'_>, memory: RehearsalMemory, prepared_s: f64) -> ServingReport {
+    fn report(&self, server: &ServingCards<'_>, memory: RehearsalMemory) -> ServingReport {
         let Setting { name, site, batch, precision, .. } = &self.setting;
         let first = self.arrivals.iter().map(|arrival| arrival.arrival_s).fold(f64::INFINITY, f64::min);
         let duration_s = server.now_s - first;
@@ -338,7 +337,6 @@ impl ServingSetting {
             runs_measured: server.times.measured,
             runs_reused: server.times.reused,
             reuse_error: server.times.error,
-            prepared_s,
             memory,
             error_bar: ErrorBar::of(Class::Serving, site.profile.soc),
         };
@@ -440,13 +438,13 @@ impl<'a> ServingCards<'a> {
         shapes: Vec<ServingShape>,
         deployment: Deployment,
     ) -> Result<Self, Error> {
-        let shapes_count = shapes.len();
+        let is_new = vec![true; shapes.len()];
         let inputs = (0..shapes.len()).map(|program| stage.inputs(ProgramId(program))).collect();
         Ok(Self {
             stage,
             shapes,
             inputs,
-            is_new: vec![true; shapes_count],
+            is_new,
             scheduler: Scheduler::new(SchedulerConfig::of(&deployment))?,
             deployment,
             times: ProgramTimes::default(),
@@ -548,9 +546,7 @@ impl<'a> ServingCards<'a> {
         starts: impl Iterator<Item = usize> + Clone,
     ) -> Result<f64, Error> {
         let length = starts.clone().max().unwrap_or(0) + tokens;
-        let head =
-            if tokens > 1 && rows > self.deployment.grid.depth { Head::AllLogits } else { Head::LastToken };
-        let Some(program) = ServingShape::find(&self.shapes, [rows, tokens], head, length) else {
+        let Some(program) = ServingShape::find(&self.shapes, [rows, tokens], Head::LastToken, length) else {
             let found = format!("{rows} rows of {tokens} tokens, {length} tokens of cache");
             let problem = Diagnostic::new("rehearsal", "no program of this shape was prepared");
             return Err(Diagnostics::from(problem.found(found)).into());

@@ -41,8 +41,41 @@ pub enum RequestOutput {
     },
 }
 
+/// The engine's end of a queue. Dropping it ends the request, so no reader waits for an engine that
+/// is gone.
 #[derive(Debug)]
-pub(super) struct EventQueue {
+pub(super) struct EventSender(Arc<EventQueue>);
+
+impl EventSender {
+    pub(super) fn push(&self, output: RequestOutput) {
+        self.0.push(output);
+    }
+
+    /// Ends the request with an error, after the outputs so far.
+    pub(super) fn fail(&self, error: &Arc<Error>) {
+        self.0.fail(error);
+    }
+}
+
+impl Drop for EventSender {
+    fn drop(&mut self) {
+        if !self.0.is_over() {
+            self.0.fail(&Arc::new(super::stopped()));
+        }
+    }
+}
+
+/// Creates the queue of a request with this number of samples.
+pub(super) fn event_queue(
+    samples: u32,
+    cancel: impl Fn() + Send + Sync + 'static,
+) -> (EventSender, RequestHandle) {
+    let queue = Arc::new(EventQueue::new(samples));
+    (EventSender(Arc::clone(&queue)), RequestHandle { queue, cancel: Box::new(cancel) })
+}
+
+#[derive(Debug)]
+struct EventQueue {
     state: Mutex<QueueState>,
     arrived: Condvar,
 }
@@ -57,7 +90,7 @@ struct QueueState {
 }
 
 impl EventQueue {
-    pub(super) fn new(samples: u32) -> Self {
+    fn new(samples: u32) -> Self {
         let state = QueueState { outputs: VecDeque::new(), open: samples, error: None, waker: None };
         Self { state: Mutex::new(state), arrived: Condvar::new() }
     }
@@ -77,7 +110,7 @@ impl EventQueue {
         }
     }
 
-    pub(super) fn push(&self, output: RequestOutput) {
+    fn push(&self, output: RequestOutput) {
         self.change(|state| {
             let ended = matches!(output, RequestOutput::End { .. });
             state.open = state.open.saturating_sub(u32::from(ended));
@@ -85,8 +118,7 @@ impl EventQueue {
         });
     }
 
-    /// Ends the request with an error, after the outputs so far.
-    pub(super) fn fail(&self, error: &Arc<Error>) {
+    fn fail(&self, error: &Arc<Error>) {
         self.change(|state| {
             state.open = 0;
             state.error = Some(Arc::clone(error));
@@ -94,7 +126,7 @@ impl EventQueue {
     }
 
     /// Returns whether there are no further outputs.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.lock().open == 0
     }
 }
@@ -127,10 +159,6 @@ impl std::fmt::Debug for RequestHandle {
 }
 
 impl RequestHandle {
-    pub(super) fn new(queue: Arc<EventQueue>, cancel: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { queue, cancel: Box::new(cancel) }
-    }
-
     /// Waits for the end of all samples, and returns them by number.
     ///
     /// # Errors
@@ -181,5 +209,17 @@ impl Drop for RequestHandle {
         if !self.queue.is_over() {
             (self.cancel)();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_ends_if_the_engine_is_gone() {
+        let (events, handle) = event_queue(1, || panic!("an ended request is cancelled"));
+        drop(events);
+        assert_eq!(handle.wait().unwrap_err().to_string(), "serving engine: has stopped");
     }
 }

@@ -135,24 +135,4 @@ impl Tables {
     pub fn prompt(&self, table: TableId) -> Option<u32> {
         Some(self.entries.get(table.index())?.as_ref()?.prompt)
     }
-
-    /// Writes the row of a block table: the blocks from [`BlockTable::first`], then null blocks.
-    ///
-    /// Returns the number of the first block.
-    ///
-    /// # Errors
-    /// The table is free, or the row is shorter than the table.
-    pub fn write_row(&self, table: TableId, group: usize, row: &mut [BlockId]) -> Result<u32, Diagnostic> {
-        let place = || format!("{table}, group {group}");
-        let found =
-            self.get(table, group).ok_or_else(|| Diagnostic::new(place(), "table of no running sequence"))?;
-        let blocks = found.blocks();
-        if blocks.len() > row.len() {
-            let wrong = Diagnostic::new(place(), "block table is longer than the program's row");
-            return Err(wrong.expected(format!("at most {} blocks", row.len())).found(blocks.len()));
-        }
-        row[..blocks.len()].copy_from_slice(blocks);
-        row[blocks.len()..].fill(BlockId::NULL);
-        Ok(found.first)
-    }
 }

@@ -31,9 +31,6 @@ fn receivers_apply_changes_in_order() {
     assert_eq!((found.first(), found.end(), found.blocks()), (1, 3, &[block(4), block(5)][..]));
     assert_eq!((found.block(0), found.block(2), found.block(3)), (None, Some(block(5)), None));
     assert_eq!(tables.slot(table(1)), Some(SlotId::from_index(5)));
-    let mut row = [block(99); 3];
-    assert_eq!(tables.write_row(table(1), 1, &mut row), Ok(2));
-    assert_eq!(row, [block(8), BlockId::NULL, BlockId::NULL]);
     // Released and admitted in one step.
     let again = Change::Admit { table: table(1), slot: None, prompt: 5 };
     tables
@@ -59,18 +56,4 @@ fn a_change_that_disagrees_with_the_tables_is_an_error() {
         let error = Tables::new(1, 2).apply(&plan).unwrap_err();
         assert_eq!((error.place.as_str(), error.message.as_str()), ("step 4", message));
     }
-}
-
-#[test]
-fn a_row_that_is_too_short_is_an_error() {
-    let mut tables = Tables::new(1, 2);
-    let admit = Change::Admit { table: table(1), slot: None, prompt: 5 };
-    tables.apply(&StepPlan { changes: vec![admit, extend(0, 0, &[1, 2])], ..StepPlan::default() }).unwrap();
-    let mut row = [BlockId::NULL];
-    let error = tables.write_row(table(1), 0, &mut row).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "table1, group 0: block table is longer than the program's row: expected at most 1 blocks, found 2"
-    );
-    assert!(tables.write_row(table(0), 0, &mut row).is_err());
 }
