@@ -1,6 +1,8 @@
 //! Quiescence: no thread of the program can reach the library without being released.
 //!
-//! Maximum waiting times, since a thread left its last call:
+//! Maximum waiting times, since a thread was first seen outside the library. They count observed
+//! time: a gap between two looks counts at most twice the intended pause. While the host or the
+//! process stood still, no thread could come back either.
 //! - Running threads [`Patience::RUNS`], sleeping threads [`Patience::PAUSES`], threads in other
 //!   blocking system calls [`Patience::OUTSIDE`].
 //! - Threads that wait for other threads are not awaited, because only those threads can wake them.
@@ -59,10 +61,16 @@ pub(crate) struct Quiet {
     /// Strangers that are older than the machine.
     residents: BTreeSet<Tid>,
     /// Younger threads, and when each was first seen.
-    young: BTreeMap<Tid, Instant>,
+    young: BTreeMap<Tid, Duration>,
     watcher: Watcher,
     /// Threads that wait for a lock, and when this state was first seen.
-    locked: BTreeMap<Tid, (Look, Instant)>,
+    locked: BTreeMap<Tid, (Look, Duration)>,
+    /// Threads outside the library: when each left its last call, by the host's time and as
+    /// observed.
+    away: BTreeMap<u64, (Instant, Duration)>,
+    /// Time observed so far.
+    observed: Duration,
+    observed_until: Instant,
     /// Threads that were not awaited at the last quiescence.
     asleep: BTreeMap<Tid, Look>,
 }
@@ -84,6 +92,9 @@ impl Quiet {
             young: BTreeMap::new(),
             watcher: Watcher::default(),
             locked: BTreeMap::new(),
+            away: BTreeMap::new(),
+            observed: Duration::ZERO,
+            observed_until: Instant::now(),
             asleep: BTreeMap::new(),
         }
     }
@@ -110,9 +121,22 @@ impl Quiet {
                 }
                 continue;
             }
-            self.turnstile.await_move(view.generation, Some(pause));
+            self.pause(view.generation, pause);
             pause = (pause * 2).min(Patience::LOOKS.1);
         }
+    }
+
+    /// Returns after a change of the turnstile since `generation`, or after `limit`.
+    pub(crate) fn pause(&mut self, generation: u64, limit: Duration) {
+        self.turnstile.await_move(generation, Some(limit));
+        let gap = self.observed_until.elapsed().min(2 * limit);
+        self.observed += gap;
+        self.observed_until = Instant::now();
+    }
+
+    /// Time in which this thread observed the other threads, without standstills of the host.
+    pub(crate) const fn observed(&self) -> Duration {
+        self.observed
     }
 
     /// Numbers are in order of thread start.
@@ -127,7 +151,7 @@ impl Quiet {
         if !self.can_see {
             return;
         }
-        let now = Instant::now();
+        let now = self.observed;
         let present = self.strangers.look();
         self.young.retain(|tid, _| present.contains(tid));
         self.residents.retain(|tid| present.contains(tid));
@@ -144,8 +168,12 @@ impl Quiet {
         if away.iter().any(|host| host.is_waking) {
             return false;
         }
+        self.away.retain(|thread, _| away.iter().any(|host| host.thread == *thread));
+        for host in &away {
+            self.time_away(host);
+        }
         if !self.can_see {
-            return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
+            return away.iter().all(|host| self.time_away(host) >= Patience::OUTSIDE);
         }
         let Some(mut looks) = self.look_at_hosts(&away) else { return false };
         // Only now can no remaining thread start another one unseen.
@@ -190,11 +218,11 @@ impl Quiet {
         }
         match self.locked.get(&tid) {
             Some((known, since)) if known == look => {
-                let waits = since.elapsed();
+                let waits = self.observed - *since;
                 waits < Patience::LOCKED || waits < Patience::LOCKED_BY_RUNNERS && watch::does_another_run()
             }
             _ => {
-                self.locked.insert(tid, (look.clone(), Instant::now()));
+                self.locked.insert(tid, (look.clone(), self.observed));
                 true
             }
         }
@@ -207,7 +235,7 @@ impl Quiet {
     /// Returns the threads that may be about to make their first call, and how long each has been
     /// known.
     fn young_strangers(&self) -> Vec<(Tid, Duration)> {
-        let known = self.young.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
+        let known = self.young.iter().map(|(tid, seen)| (*tid, self.observed - *seen));
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
@@ -226,14 +254,23 @@ impl Quiet {
         looks.collect()
     }
 
-    fn is_passed_by(&self, host: &TurnstileThread, doing: Doing) -> bool {
+    fn time_away(&mut self, host: &TurnstileThread) -> Duration {
+        let Stand::Away { since, .. } = host.stand else { return Duration::ZERO };
+        let left = self.away.entry(host.thread).or_insert((since, self.observed));
+        if left.0 != since {
+            *left = (since, self.observed);
+        }
+        self.observed - left.1
+    }
+
+    fn is_passed_by(&mut self, host: &TurnstileThread, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
-            Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
+            Doing::Outside => return self.time_away(host) >= Patience::OUTSIDE,
             Doing::Pauses => Patience::PAUSES,
             Doing::Runs => Patience::RUNS,
         };
-        if stretch(host) < patience {
+        if self.time_away(host) < patience {
             return false;
         }
         if self.turnstile.overtake(host.thread)
@@ -271,12 +308,5 @@ impl Quiet {
         // Any other thread may act next if all of the program's are outside the library.
         let others = self.young.keys().chain(&self.residents);
         !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
-    }
-}
-
-fn stretch(host: &TurnstileThread) -> Duration {
-    match host.stand {
-        Stand::Away { since, .. } => since.elapsed(),
-        _ => Duration::ZERO,
     }
 }

@@ -168,18 +168,18 @@ fn id_limit() -> Tid {
 }
 
 fn started(tid: Tid) -> u64 {
-    stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+    stat_field(&stat, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// Fields count from 1 as in proc(5). Field 2, the name, may contain any character.
-fn stat_field(tid: Tid, field: usize) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(field - 3).map(str::to_owned)
+fn stat_field(stat: &str, field: usize) -> Option<&str> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(field - 3)
 }
 
 pub(crate) fn look(tid: Tid) -> Look {
-    ThreadFiles::open(tid).and_then(|files| files.look(tid)).unwrap_or_else(|_| Look::gone())
+    ThreadFiles::open(tid).and_then(|files| files.look()).unwrap_or_else(|_| Look::gone())
 }
 
 #[derive(Debug, Default)]
@@ -189,18 +189,18 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Open files count against the program's limit.
-    const KEPT: usize = 64;
+    const KEPT: usize = 48;
 
     pub(crate) fn look(&mut self, tid: Tid) -> Look {
         if let Some(files) = self.open.get(&tid) {
-            if let Ok(look) = files.look(tid) {
+            if let Ok(look) = files.look() {
                 return look;
             }
             // The thread has ended; its id may be reused.
             self.open.remove(&tid);
         }
         let Ok(files) = ThreadFiles::open(tid) else { return Look::gone() };
-        let look = files.look(tid).unwrap_or_else(|_| Look::gone());
+        let look = files.look().unwrap_or_else(|_| Look::gone());
         if self.open.len() == Self::KEPT {
             self.open.clear();
         }
@@ -212,24 +212,27 @@ impl Watcher {
 #[derive(Debug)]
 struct ThreadFiles {
     call: File,
+    state: File,
     times: File,
 }
 
 impl ThreadFiles {
     fn open(tid: Tid) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/self/task/{tid}/{name}"));
-        Ok(Self { call: open("syscall")?, times: open("schedstat")? })
+        Ok(Self { call: open("syscall")?, state: open("stat")?, times: open("schedstat")? })
     }
 
-    fn look(&self, tid: Tid) -> io::Result<Look> {
+    fn look(&self) -> io::Result<Look> {
         let doing = match doing_of_call(&read_line(&self.call)?) {
-            // A thread blocked on a disk or on memory continues by itself. A zombie never does.
-            Doing::Outside => match stat_field(tid, 3).as_deref() {
-                Some("D" | "R") => Doing::Runs,
+            Doing::Runs => Doing::Runs,
+            // After the system call: a thread that was woken still shows its call until a core
+            // takes it. A thread blocked on a disk or on memory continues by itself, and a stopped
+            // one with its process. A zombie never does.
+            doing => match stat_field(&read_line(&self.state)?, 3) {
+                Some("R" | "D" | "T" | "t") => Doing::Runs,
                 Some("Z" | "X") | None => Doing::Gone,
-                Some(_) => Doing::Outside,
+                Some(_) => doing,
             },
-            doing => doing,
         };
         Ok(Look { doing, mark: read_line(&self.times)? })
     }
@@ -237,7 +240,7 @@ impl ThreadFiles {
 
 /// The system generates a `/proc` file anew if it is read from the start.
 fn read_line(file: &File) -> io::Result<String> {
-    // The longest line has a number and eight addresses.
+    // 256 bytes hold a number and eight addresses, or an id, a name and a state.
     let mut bytes = [0; 256];
     let len = file.read_at(&mut bytes, 0)?;
     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
@@ -281,6 +284,12 @@ mod tests {
         assert_eq!(doing_of_call(&lock("0x7f00")), Doing::WaitsAWhile);
         assert_eq!(doing_of_call(&format!("{} 0x0 0x0", number::SLEEPS[0])), Doing::Pauses);
         assert_eq!(doing_of_call("7 0x0 0x0"), Doing::Outside);
+    }
+
+    #[test]
+    fn fields_of_a_thread_whose_name_is_like_a_field() {
+        let stat = "81 (a) R 2 (b)) S 4657 4657";
+        assert_eq!([3, 4, 9].map(|field| stat_field(stat, field)), [Some("S"), Some("4657"), None]);
     }
 
     /// Thread ids of a host where they end at 32,767.

@@ -39,8 +39,17 @@ struct StrictConductor {
     strict: Arc<Strict>,
     random: Random,
     quiet: Quiet,
-    /// Turnstile generation and time since which nothing can happen.
-    is_stuck_since: Option<(u64, Instant)>,
+    is_stuck_since: Option<StuckSince>,
+}
+
+/// The time at which the machine became stuck.
+#[derive(Clone, Copy)]
+struct StuckSince {
+    /// Generation of the turnstile.
+    generation: u64,
+    at: Instant,
+    /// In the time that `quiet` has observed.
+    observed: Duration,
 }
 
 enum ConductorStep {
@@ -145,12 +154,16 @@ impl StrictConductor {
             return;
         }
         let since = match self.is_stuck_since {
-            Some((generation, since)) if generation == view.generation => since,
-            _ => Instant::now(),
+            Some(since) if since.generation == view.generation => since,
+            _ => StuckSince {
+                generation: view.generation,
+                at: Instant::now(),
+                observed: self.quiet.observed(),
+            },
         };
-        self.is_stuck_since = Some((view.generation, since));
-        let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
-        if !is_due && patience.is_some_and(|patience| since.elapsed() < patience) {
+        self.is_stuck_since = Some(since);
+        let is_due = timeout.as_ref().is_some_and(|(left, _)| since.at.elapsed() >= *left);
+        if !is_due && patience.is_some_and(|patience| since.at.elapsed() < patience) {
             let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             // Time limits count real time here: another process may wait for work that follows a
@@ -159,8 +172,9 @@ impl StrictConductor {
             return;
         }
         // Without the machine's lock, which the inspected threads may be waiting for.
-        if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
-            turnstile.await_move(view.generation, Some(IDLE_LOOKS));
+        let stuck_for = self.quiet.observed() - since.observed;
+        if !is_due && self.quiet.may_anyone_come_back(view, stuck_for, is_anyone_blocked) {
+            self.quiet.pause(view.generation, IDLE_LOOKS);
             return;
         }
         self.is_stuck_since = None;

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Timed;
 use super::schedule::{Blocked, NextEvent};
@@ -34,8 +34,8 @@ pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Co
 struct TimedConductor {
     timed: Arc<Timed>,
     quiet: Quiet,
-    /// Turnstile generation and time since which nothing can happen.
-    is_stuck_since: Option<(u64, Instant)>,
+    /// Turnstile generation and observed time since which nothing can happen.
+    is_stuck_since: Option<(u64, Duration)>,
 }
 
 impl TimedConductor {
@@ -124,11 +124,12 @@ impl TimedConductor {
         }
         let since = match self.is_stuck_since {
             Some((generation, since)) if generation == view.generation => since,
-            _ => Instant::now(),
+            _ => self.quiet.observed(),
         };
         self.is_stuck_since = Some((view.generation, since));
-        if self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
-            turnstile.await_move(view.generation, Some(IDLE_LOOKS));
+        let stuck_for = self.quiet.observed() - since;
+        if self.quiet.may_anyone_come_back(view, stuck_for, is_anyone_blocked) {
+            self.quiet.pause(view.generation, IDLE_LOOKS);
             return;
         }
         self.is_stuck_since = None;
