@@ -48,6 +48,7 @@ impl Host {
             slots: None,
             decode_rows: vec![1, 2, 4, 8, 16, 32, 64, 128, REQUESTS],
             chunks: vec![PROMPT],
+            scored_chunks: vec![],
             drafts: case.drafts,
             step_tokens: PROMPT + REQUESTS * (case.drafts + 1),
             context: PROMPT + ANSWER,

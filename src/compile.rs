@@ -123,6 +123,8 @@ pub struct Deployment {
     pub block_tokens: usize,
     /// Maximum number of draft tokens per sequence and step that a session verifies.
     pub drafts: usize,
+    /// Whether some chunk programs of a serving session return the logits of all positions.
+    pub scores_prompts: bool,
     /// The outputs of the programs.
     pub head: Head,
     /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
@@ -176,6 +178,7 @@ impl Deployment {
             cache_blocks: None,
             block_tokens: CacheBlocks::ROWS,
             drafts: 0,
+            scores_prompts: false,
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
             target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
@@ -362,6 +365,10 @@ impl Deployment {
             let problem = Diagnostic::new("grid", "does not match the cards of a stage");
             let expected = format!("rows × depth to divide {}", self.cards / self.stages.max(1));
             problems.push(problem.expected(expected).found(format!("{rows} × {depth}")));
+        }
+        if depth > 1 && self.scores_prompts {
+            let problem = Diagnostic::new("tp_depth", "log-probabilities of prompts need one pool of caches");
+            problems.push(problem.expected(1).found(depth));
         }
         if depth > self.batch {
             let problem = Diagnostic::new(

@@ -366,7 +366,7 @@ fn follows(name: &str) {
     follows_on(name, BOUND, &meshes);
 }
 
-/// Bound of families whose gradients pass more ops.
+/// Bound of families with more ops in their gradients.
 const WIDER_BOUND: f32 = 2e-5;
 
 /// Meshes of families that differ from the first ones in a few ops.

@@ -195,7 +195,7 @@ fn the_pool_agrees_with_a_naive_model() {
     assert!(seen.refusals > 0 && seen.duplicates > 0, "{seen:?}");
 }
 
-/// Publishes the blocks of `chain` whose flag is set.
+/// Publishes the blocks of `chain` that are flagged.
 fn publish(pool: &mut BlockPool, chain: &[Arc<Content>], flags: &[bool]) {
     let held: Vec<BlockId> = chain.iter().map(|_| pool.allocate().unwrap()).collect();
     for ((&block, content), _) in held.iter().zip(chain).zip(flags).filter(|(_, flag)| **flag) {

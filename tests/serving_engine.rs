@@ -10,11 +10,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use ascend_tp::Cann;
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::compile::Deployment;
-use ascend_tp::emulator::{Config, Sharing};
+use ascend_tp::emulator::{Calls, Config, Fault, Sharing};
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::{Model, Request, RequestOutput, Sequence, ServingEngine, Session};
+use ascend_tp::generate::drafts::LookupOptions;
+use ascend_tp::generate::{
+    Constraint, ConstraintCompiler, Finish, Grammar, Model, PrefixCache, Request, RequestOutput,
+    SamplingOptions, Sequence, ServingEngine, Session,
+};
 use ascend_tp::weights::fill_from;
 use ascend_tp::world::{ProcessGroup, World};
 use futures_core::Stream;
@@ -61,6 +65,145 @@ fn more_requests_than_rows_are_all_answered() {
         }
     }
     assert_eq!(text, expected[0].text);
+}
+
+#[test]
+fn a_prompt_has_the_log_probabilities_that_generation_gives() {
+    let model = shipped();
+    let (_emulator, cann) = machine(Config::with_cards(2));
+    // Chunks of 32 tokens.
+    let builder = Session::builder(&cann, &model).cards(2).batch(2).context(64).longest_prompt(32);
+    let session = builder.precision(DType::F32).prompt_log_probabilities().start().unwrap();
+    let engine = ServingEngine::start(session).unwrap();
+    let ids: Vec<u32> = (0..50).map(|at| 7 * at + 3).collect();
+    let scored = Request {
+        max_new_tokens: Some(1),
+        prompt_log_probabilities: Some(2),
+        log_probabilities: Some(2),
+        ..Request::new(ids.as_slice())
+    };
+    for _ in 0..2 {
+        let [sequence] = engine.submit(scored.clone()).unwrap().wait().unwrap().try_into().unwrap();
+        assert_eq!((sequence.prompt_log_probabilities.len(), sequence.cached_tokens), (49, 0));
+        for length in [1, 31, 32, 33, 49] {
+            let request = Request {
+                max_new_tokens: Some(1),
+                log_probabilities: Some(model.config.vocab_size),
+                ..Request::new(&ids[..length])
+            };
+            let next = &engine.submit(request).unwrap().wait().unwrap()[0].log_probabilities[0];
+            let (found, expected) = (&sequence.prompt_log_probabilities[length - 1], &next.likeliest);
+            assert_eq!(found.likeliest, expected[..2]);
+            assert!(expected.contains(&(ids[length], found.chosen)), "after {length} tokens");
+        }
+    }
+}
+
+#[test]
+fn the_prompt_of_another_request_is_read_from_the_cache() {
+    let model = shipped();
+    let (_emulator, cann) = machine(Config::with_cards(2));
+    for (prefix_cache, cached) in [(PrefixCache::Shared, 256), (PrefixCache::Off, 0)] {
+        let builder = Session::builder(&cann, &model).cards(2).batch(2).context(400).precision(DType::F32);
+        let engine = ServingEngine::start(builder.prefix_cache(prefix_cache).start().unwrap()).unwrap();
+        let ids: Vec<u32> = (0..300).map(|at| 7 * at + 3).collect();
+        let request = Request { max_new_tokens: Some(2), ..Request::new(ids.as_slice()) };
+        let [first, second] = [(); 2].map(|()| engine.submit(request.clone()).unwrap().wait().unwrap());
+        assert_eq!((first[0].cached_tokens, second[0].cached_tokens), (0, cached));
+        assert_eq!(first[0].ids, second[0].ids);
+    }
+}
+
+/// Allows ids that `divisor` divides, and after `length` of them only the end.
+#[derive(Debug)]
+struct Multiples {
+    divisor: u32,
+    length: usize,
+    stop_id: u32,
+    accepted: usize,
+    mask: Vec<u32>,
+}
+
+impl Constraint for Multiples {
+    fn mask(&mut self) -> Result<&[u32], Diagnostics> {
+        self.mask.fill(0);
+        let mut allow = |id: u32| self.mask[id as usize / 32] |= 1 << (id % 32);
+        if self.accepted == self.length {
+            allow(self.stop_id);
+        } else {
+            (self.divisor..1000).step_by(self.divisor as usize).for_each(allow);
+        }
+        Ok(&self.mask)
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), Diagnostics> {
+        if !token.is_multiple_of(self.divisor) {
+            return Err(Diagnostic::new("multiples", "not one").found(token).into());
+        }
+        self.accepted += 1;
+        Ok(())
+    }
+}
+
+/// Reads `divisor length` as a regular expression.
+#[derive(Debug)]
+struct MultiplesCompiler(u32);
+
+impl ConstraintCompiler for MultiplesCompiler {
+    fn compile(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, Diagnostics> {
+        let Grammar::Regex(text) = grammar else {
+            return Err(Diagnostic::new("multiples", "unknown grammar").into());
+        };
+        let mut numbers = text.split(' ').map(|number| number.parse().unwrap());
+        let mut next = || numbers.next().unwrap();
+        let (divisor, length) = (next() as u32, next());
+        Ok(Box::new(Multiples { divisor, length, stop_id: self.0, accepted: 0, mask: vec![0; 1024] }))
+    }
+}
+
+#[test]
+fn a_grammar_holds_for_each_sample_with_and_without_drafts() {
+    let model = shipped();
+    let (_emulator, cann) = machine(Config::with_cards(2));
+    let stop_id = model.stop_ids()[0];
+    let mut all = Vec::new();
+    for drafts in [0, 3] {
+        let builder = Session::builder(&cann, &model).cards(2).batch(4).context(64).precision(DType::F32);
+        let builder = builder.constraints(Arc::new(MultiplesCompiler(stop_id)));
+        let session = match drafts {
+            0 => builder.start().unwrap(),
+            drafts => builder.speculate(LookupOptions { drafts, sizes: 1..=3 }).start().unwrap(),
+        };
+        let engine = ServingEngine::start(session).unwrap();
+        let of = |grammar: &str, temperature| Request {
+            grammar: Some(Grammar::Regex(grammar.to_owned())),
+            sampling: SamplingOptions { temperature, seed: 5, ..SamplingOptions::default() },
+            ..request(PROMPTS[0])
+        };
+        let handles = [of("7 4", 1.0), of("3 6", 1.0), of("11 5", 0.0)]
+            .map(|request| engine.submit_samples(request, 2));
+        let free = engine.submit(request(PROMPTS[0])).unwrap();
+        let found: Vec<Vec<Sequence>> =
+            handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+        for (sequences, (divisor, length)) in found.iter().zip([(7, 4), (3, 6), (11, 5)]) {
+            for sequence in sequences {
+                assert!(sequence.ids.iter().all(|id| id % divisor == 0), "{:?}", sequence.ids);
+                assert_eq!((sequence.ids.len(), &sequence.finish), (length, &Finish::StopId(stop_id)));
+            }
+        }
+        let unknown = engine.submit(Request { grammar: Some(Grammar::Json), ..request("The") });
+        assert_eq!(unknown.unwrap_err().to_string(), "request 4: multiples: unknown grammar");
+        all.push((found, free.wait().unwrap()));
+    }
+    assert_eq!(all[0], all[1]);
+    let without = ServingEngine::start(session(&cann, &model)).unwrap();
+    let wrong =
+        Request { grammar: Some(Grammar::Json), prompt_log_probabilities: Some(0), ..request(PROMPTS[0]) };
+    let message = without.submit(wrong).unwrap_err().to_string();
+    assert!(
+        message.contains("constraints(compiler)") && message.contains("prompt_log_probabilities()"),
+        "{message}"
+    );
 }
 
 /// Wakes the thread that waits.
@@ -186,6 +329,52 @@ fn a_stopped_engine_ends_its_requests_and_refuses_new_ones() {
     drop(engine);
     let last = handle.find_map(Result::err).map(|error| error.to_string());
     assert_eq!(last.as_deref(), Some("serving engine: has stopped"));
+}
+
+fn replicas(cann: &Arc<Cann>, model: &Model) -> ServingEngine {
+    let sessions = [[0, 1], [2, 3]].map(|cards| {
+        let options = EngineOptions { cards: cards.to_vec(), ..EngineOptions::default() };
+        let builder = Session::builder(cann, model).cards(2).batch(2).context(600).precision(DType::F32);
+        builder.engine(options).start().unwrap()
+    });
+    ServingEngine::start_replicas(sessions.into()).unwrap()
+}
+
+#[test]
+fn replicas_share_the_requests() {
+    let model = shipped();
+    let (_emulator, cann) = machine(Config::with_cards(4));
+    let engine = replicas(&cann, &model);
+    let mut endless: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(endless(prompt)).unwrap()).collect();
+    endless.iter_mut().for_each(|handle| drop(handle.next().unwrap().unwrap()));
+    let running: Vec<usize> = engine.load().unwrap().iter().map(|load| load.running).collect();
+    assert_eq!(running, [2, 2]);
+    // Both of the first replica's requests end, so it takes the next ones.
+    drop((endless.remove(2), endless.remove(0)));
+    let expected = expected(&cann, &model);
+    for (prompt, expected) in PROMPTS.iter().zip(&expected) {
+        assert_eq!(engine.submit(request(prompt)).unwrap().wait().unwrap()[0].ids, expected.ids);
+    }
+}
+
+#[test]
+fn the_failure_of_a_replica_ends_the_requests_of_all() {
+    let model = shipped();
+    let (emulator, cann) = machine(Config::with_cards(4));
+    let engine = replicas(&cann, &model);
+    let mut handles: Vec<_> = PROMPTS.iter().map(|prompt| engine.submit(endless(prompt)).unwrap()).collect();
+    handles.iter_mut().for_each(|handle| drop(handle.next().unwrap().unwrap()));
+    let calls = Calls::nth(1).on(3);
+    let _injected = emulator.inject(Fault::Error { calls, code: 507_015 }).unwrap();
+    for handle in handles {
+        let message = handle.wait().unwrap_err().to_string();
+        assert!(message.contains("card 3") || message.contains("rank 1"), "{message}");
+    }
+    // The first replica may be in its last step.
+    while engine.check().is_ok() {
+        thread::yield_now();
+    }
+    assert!(engine.join().unwrap_err().to_string().contains("rank 1"));
 }
 
 /// Set in the processes that the test below starts.

@@ -220,6 +220,11 @@ impl<'a> Simulation<'a> {
                 self.config.chunks.contains(&chunk.padded) && chunk.tokens.len() <= chunk.padded as usize
             );
             assert!(!chunk.tokens.is_empty());
+            let sample = self.scheduler.sequence(chunk.table).map(|id| (id.sample, &self.samples[&id]));
+            let (number, sample) = sample.unwrap();
+            let scores = number == 0 && sample.arrival.wants_prompt_logprobs && sample.answer.is_empty();
+            assert_eq!(chunk.scores, scores);
+            assert!(!scores || self.config.scored_chunks.contains(&chunk.padded));
             tokens += chunk.padded;
             self.coverage.generated_chunks += u64::from(chunk.form == TokenForm::Generated);
         }
@@ -391,6 +396,7 @@ fn configs() -> impl Strategy<Value = SchedulerConfig> {
             }),
             step_tokens: decode_rows[rows - 1] * (drafts + 1) + chunks[0] + spare,
             decode_rows,
+            scored_chunks: chunks[..1].to_vec(),
             chunks,
             drafts,
             context: 64,

@@ -23,6 +23,10 @@ const SHORTEST_CHUNK: usize = 32;
 /// Tokens of the longest chunk.
 const LONGEST_CHUNK: usize = 2048;
 
+/// Largest number of tokens of a chunk that returns all logits: one row per token, with a value for
+/// each token of the vocabulary.
+const LONGEST_SCORED_CHUNK: usize = 128;
+
 /// Width of the narrowest block tables, in blocks, if the width of a table costs time.
 const NARROWEST_TABLE: usize = 4;
 
@@ -66,6 +70,15 @@ impl Deployment {
         let longest = self.longest_prompt.min(LONGEST_CHUNK);
         let powers = std::iter::successors(Some(SHORTEST_CHUNK), |tokens| Some(tokens * 2));
         powers.take_while(|tokens| *tokens < longest).chain([longest]).collect()
+    }
+
+    /// Returns the token counts of chunk programs that return the logits of all positions,
+    /// ascending.
+    #[must_use]
+    pub fn scored_chunks(&self) -> Vec<usize> {
+        let mut chunks = if self.scores_prompts { self.chunks() } else { Vec::new() };
+        chunks.retain(|tokens| *tokens <= LONGEST_SCORED_CHUNK);
+        chunks
     }
 
     /// Returns the row counts of decode programs in each pool of blocks, ascending. The last one is
@@ -122,7 +135,9 @@ impl Deployment {
         let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, self.head));
         let wide = rows.iter().filter(|_| self.drafts > 0);
         let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, Head::AllLogits));
-        chunks.chain(decode).chain(wide).collect()
+        let scored = self.scored_chunks();
+        let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
+        chunks.chain(decode).chain(wide).chain(scored).collect()
     }
 
     /// Compiles all programs of a serving session.
@@ -142,7 +157,11 @@ impl Deployment {
         let first = self.place(config, &mesh, &build(&shapes[0])?, self.residual, None, &parts)?;
         let longest = Some(&first.placed);
         let compile = |shape: &ServingShape| {
-            let is_chunk = shape.head == self.head && shape.run.sequence > 1;
+            let is_scored = || {
+                let RunShape { batch, sequence, .. } = shape.run;
+                batch == self.grid.depth && sequence >= SHORTEST_CHUNK
+            };
+            let is_chunk = shape.run.sequence > 1 && (shape.head == self.head || is_scored());
             let residual = if is_chunk { self.residual } else { Residual::Replicate };
             self.schedule(&self.place(config, &mesh, &build(shape)?, residual, longest, &parts)?, longest)
         };

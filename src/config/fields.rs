@@ -108,7 +108,10 @@ impl<'a> Fields<'a> {
         let read = self.read.borrow();
         let unread =
             self.object.iter().filter(|(name, value)| !value.is_null() && !read.contains(name.as_str()));
-        unread.map(|(name, _)| name.as_str()).collect()
+        let mut names: Vec<&str> = unread.map(|(name, _)| name.as_str()).collect();
+        // The object is in the order of the file if another crate asks serde_json for it.
+        names.sort_unstable();
+        names
     }
 
     /// Reads a size: an integer from 1 to [`LARGEST_SIZE`]. Absence is a problem.

@@ -1,10 +1,10 @@
-//! A session on a thread of its own: requests come and go while the cards run.
+//! Sessions on separate threads: requests come and go while the cards run.
 //!
 //! - Input: [`Request`]s from any thread ([`ServingEngine::submit`]).
 //! - Output: a [`RequestHandle`] per request, with its tokens.
 //! - Invariants: each request ends with its sequences or with an error. Dropping a handle cancels
-//!   its request within one step. After the failure of a card or process, all requests end with its
-//!   error, and new ones are refused with it.
+//!   its request within one step. After the failure of a card or process, the requests of all
+//!   replicas end with its error, and new ones are refused with it.
 //! - Not here: which request runs (`serving`), and steps (`steps`).
 //!
 //! # Several processes
@@ -27,7 +27,7 @@ use tracing::warn;
 use crate::base::{Diagnostic, Diagnostics};
 use crate::exec::panic_text;
 use crate::serving::Load;
-use crate::world::{PeerFailure, ProcessGroup};
+use crate::world::ProcessGroup;
 
 use super::error::Error;
 use super::limits::RequestLimits;
@@ -38,7 +38,8 @@ use super::steps::{RequestKey, SequenceEvent};
 use events::{EventSender, event_queue};
 pub use events::{RequestHandle, RequestOutput};
 
-/// A session that serves requests on a thread of its own.
+/// A session that serves requests on a thread of its own, or several sessions of one model, the
+/// replicas.
 ///
 /// ```
 /// # use ascend_tp::emulator::{Config, Emulator};
@@ -63,10 +64,18 @@ pub use events::{RequestHandle, RequestOutput};
 /// ```
 #[derive(Debug)]
 pub struct ServingEngine {
-    commands: Sender<Command>,
+    replicas: Vec<Replica>,
     limits: RequestLimits,
     next: AtomicU64,
+}
+
+/// A session on its thread.
+#[derive(Debug)]
+struct Replica {
+    commands: Sender<Command>,
     status: Arc<Mutex<Status>>,
+    /// Requests that have not ended.
+    open: Arc<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,8 +83,8 @@ pub struct ServingEngine {
 enum Command {
     Submit(Box<Submission>, EventSender),
     Cancel(u64),
-    /// Another process failed, perhaps while this engine was idle.
-    Failed(PeerFailure),
+    /// Another process or replica failed, perhaps while this one was idle.
+    Failed(Arc<Error>),
     Stop,
 }
 
@@ -114,21 +123,41 @@ impl ServingEngine {
     /// # Errors
     /// The system has no thread.
     pub fn start(session: Session) -> Result<Self, Error> {
-        let (commands, inbox) = unbounded();
-        let limits = session.limits.clone();
-        let status = Arc::new(Mutex::new(Status::Running(session.load())));
-        let shared = Arc::clone(&status);
-        let failed = commands.clone();
-        session.group.on_failure(move |failure| {
-            // The thread may have ended.
-            let _gone = failed.send(Command::Failed(failure.clone()));
-        });
-        let thread = std::thread::Builder::new().name("serving engine".to_owned());
-        let thread =
-            thread.spawn(move || EngineThread::new(session, inbox, shared).run()).map_err(|error| {
-                Diagnostics::from(Diagnostic::new("serving engine", "no thread can be started").found(error))
-            })?;
-        Ok(Self { commands, limits, next: AtomicU64::new(0), status, thread: Some(thread) })
+        Self::start_replicas(vec![session])
+    }
+
+    /// Moves sessions of one model on different cards to threads. A request goes to the session
+    /// with the fewest open requests.
+    ///
+    /// # Errors
+    /// The sessions differ in their limits, or the system has no thread.
+    pub fn start_replicas(sessions: Vec<Session>) -> Result<Self, Error> {
+        let Some(first) = sessions.first() else {
+            return Err(Diagnostics::from(Diagnostic::new("serving engine", "has no session")).into());
+        };
+        let limits = first.limits.clone();
+        let stop_ids = first.stop_ids.clone();
+        let mut problems = Diagnostics::new();
+        for (replica, session) in sessions.iter().enumerate() {
+            let place = || format!("replica {replica}");
+            if !session.limits.are_those_of(&limits) || session.stop_ids != stop_ids {
+                let problem = Diagnostic::new(place(), "differs from the first one");
+                problems.push(problem.expected("the same model, context, head, grammars and programs"));
+            }
+            if sessions.len() > 1 && session.group.size() > 1 {
+                problems.push(
+                    Diagnostic::new(place(), "has cards in several processes")
+                        .help("start an engine for each replica, and route requests between them"),
+                );
+            }
+        }
+        problems.into_result(())?;
+        let channels: Vec<_> = sessions.iter().map(|_| unbounded()).collect();
+        let all: Vec<Sender<Command>> = channels.iter().map(|(commands, _)| commands.clone()).collect();
+        let replicas = sessions.into_iter().zip(channels);
+        let replicas =
+            replicas.map(|(session, (commands, inbox))| Replica::start(session, commands, inbox, &all));
+        Ok(Self { replicas: replicas.collect::<Result<_, _>>()?, limits, next: AtomicU64::new(0) })
     }
 
     /// Adds a request to the queue.
@@ -154,29 +183,35 @@ impl ServingEngine {
             problems.push(Diagnostic::new(place, "asks for no sample").expected("at least 1").found(0));
         }
         let ids = problems.into_result(ids)?;
-        let commands = self.commands.clone();
-        let (events, handle) = event_queue(samples, move || {
+        let replica = self.replicas.iter().min_by_key(|replica| Arc::strong_count(&replica.open));
+        let replica = replica.ok_or_else(stopped)?;
+        let commands = replica.commands.clone();
+        let (events, handle) = event_queue(samples, Arc::clone(&replica.open), move || {
             // The thread may have ended.
             let _gone = commands.send(Command::Cancel(number));
         });
         let submission = Submission { number, ids, samples, request };
-        if self.commands.send(Command::Submit(Box::new(submission), events)).is_err() {
+        if replica.commands.send(Command::Submit(Box::new(submission), events)).is_err() {
             self.check()?;
             return Err(stopped());
         }
         Ok(handle)
     }
 
-    /// Returns counts of sequences and free blocks, for each pool of cache blocks.
+    /// Returns counts of sequences and free blocks, for each pool of cache blocks of each replica.
     ///
     /// # Errors
     /// The engine has failed or stopped.
     pub fn load(&self) -> Result<Vec<Load>, Error> {
-        match &*lock(&self.status) {
-            Status::Running(load) => Ok(load.clone()),
-            Status::Failed(error) => Err(Error::Shared(Arc::clone(error))),
-            Status::Stopped => Err(stopped()),
+        let mut loads = Vec::new();
+        for replica in &self.replicas {
+            match &*lock(&replica.status) {
+                Status::Running(load) => loads.extend_from_slice(load),
+                Status::Failed(error) => return Err(Error::Shared(Arc::clone(error))),
+                Status::Stopped => return Err(stopped()),
+            }
         }
+        Ok(loads)
     }
 
     /// Returns whether the engine serves.
@@ -187,17 +222,46 @@ impl ServingEngine {
         self.load().map(drop)
     }
 
-    /// Waits until the thread ends: after a failure, or in processes that take no requests, when
+    /// Waits until the threads end: after a failure, or in processes that take no requests, when
     /// the engine of rank 0 stops.
     ///
     /// # Errors
     /// The failure of a card or process.
     pub fn join(mut self) -> Result<(), Error> {
-        self.end();
-        match &*lock(&self.status) {
-            Status::Failed(error) => Err(Error::Shared(Arc::clone(error))),
-            Status::Running(_) | Status::Stopped => Ok(()),
-        }
+        self.replicas.iter_mut().for_each(Replica::end);
+        let failure = self.replicas.iter().find_map(|replica| match &*lock(&replica.status) {
+            Status::Failed(error) => Some(Arc::clone(error)),
+            Status::Running(_) | Status::Stopped => None,
+        });
+        failure.map_or(Ok(()), |error| Err(Error::Shared(error)))
+    }
+}
+
+impl Replica {
+    /// Starts the thread of a session. `all` has the inboxes of all replicas.
+    fn start(
+        session: Session,
+        commands: Sender<Command>,
+        inbox: Receiver<Command>,
+        all: &[Sender<Command>],
+    ) -> Result<Self, Error> {
+        let status = Arc::new(Mutex::new(Status::Running(session.load())));
+        let shared = Arc::clone(&status);
+        let failed = commands.clone();
+        session.group.on_failure(move |failure| {
+            let error = Error::from(crate::exec::Error::from(failure.clone()));
+            // The thread may have ended.
+            let _gone = failed.send(Command::Failed(Arc::new(error)));
+        });
+        let all = all.to_vec();
+        let body = move || {
+            EngineThread::new(session, inbox, shared).run(&all);
+        };
+        let thread = std::thread::Builder::new().name("serving engine".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| {
+            Diagnostics::from(Diagnostic::new("serving engine", "no thread can be started").found(error))
+        })?;
+        Ok(Self { commands, status, open: Arc::new(()), thread: Some(thread) })
     }
 
     fn end(&mut self) {
@@ -209,7 +273,7 @@ impl ServingEngine {
     }
 }
 
-impl Drop for ServingEngine {
+impl Drop for Replica {
     fn drop(&mut self) {
         let _gone = self.commands.send(Command::Stop);
         self.end();
@@ -254,7 +318,8 @@ impl EngineThread {
         }
     }
 
-    fn run(mut self) {
+    /// Serves until the end, and tells `others` of a failure.
+    fn run(mut self, others: &[Sender<Command>]) {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|panic| {
             let problem = Diagnostic::new("serving engine", "its thread panicked");
             Err(Diagnostics::from(problem.found(panic_text(panic.as_ref()))).into())
@@ -267,6 +332,11 @@ impl EngineThread {
             }
         };
         // New requests are refused before the queued ones end.
+        if let Status::Failed(error) = &ended {
+            for other in others {
+                let _gone = other.send(Command::Failed(Arc::clone(error)));
+            }
+        }
         *lock(&self.status) = ended;
         let open = self.requests.values().filter_map(|request| request.events.as_ref());
         open.chain(self.queues.values()).for_each(|events| events.fail(&last));
@@ -319,7 +389,7 @@ impl EngineThread {
                         arrived.submissions.push(*submission);
                     }
                     Command::Cancel(number) => arrived.cancelled.push(number),
-                    Command::Failed(failure) => return Err(crate::exec::Error::from(failure).into()),
+                    Command::Failed(error) => return Err(Error::Shared(error)),
                     Command::Stop => arrived.stops = true,
                 }
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::base::{Diagnostic, Diagnostics};
 use crate::program::models::Head;
 
+use super::grammar::ConstraintCompiler;
 use super::request::{Prompt, Request};
 use super::tokenizer::Tokenizer;
 
@@ -20,11 +21,31 @@ pub(super) struct RequestLimits {
     /// Maximum number of tokens of a sequence. It is at most what the cache holds.
     pub(super) context: usize,
     pub(super) head: Head,
+    /// Whether the session has programs for the log-probabilities of prompts.
+    pub(super) scores_prompts: bool,
+    /// Compiles the grammars of requests.
+    pub(super) constraints: Option<Arc<dyn ConstraintCompiler>>,
     /// The tokenizer, or the reason it could not be loaded.
     pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
 }
 
 impl RequestLimits {
+    /// Returns whether both sessions serve the same requests.
+    pub(super) fn are_those_of(&self, other: &Self) -> bool {
+        let key = |limits: &Self| {
+            let Self { vocabulary, context, head, scores_prompts, .. } = *limits;
+            (
+                vocabulary,
+                context,
+                head,
+                scores_prompts,
+                limits.constraints.is_some(),
+                limits.tokenizer.is_ok(),
+            )
+        };
+        key(self) == key(other)
+    }
+
     /// Returns the ids of a request's prompt. `place` names the request in problems.
     pub(super) fn check(&self, place: &str, request: &Request, problems: &mut Diagnostics) -> Vec<u32> {
         let within = |found: Diagnostics, problems: &mut Diagnostics| {
@@ -43,6 +64,23 @@ impl RequestLimits {
             let problem =
                 Diagnostic::new(place, "needs logits, but the session returns only the likeliest token");
             problems.push(problem.help("make the session with head(Head::LastLogits)"));
+        }
+        if request.prompt_log_probabilities.is_some() && !self.scores_prompts {
+            let problem = Diagnostic::new(place, "the session returns no log-probabilities of prompts");
+            problems.push(problem.help("make the session with prompt_log_probabilities()"));
+        }
+        match (&request.grammar, &self.constraints) {
+            (None, _) => {}
+            (Some(_), None) => {
+                let problem = Diagnostic::new(place, "the session compiles no grammars");
+                problems.push(problem.help("make the session with constraints(compiler)"));
+            }
+            (Some(_), Some(_)) if request.ignore_eos => {
+                problems.push(Diagnostic::new(place, "a grammar and ignore_eos exclude each other"));
+            }
+            (Some(grammar), Some(compiler)) => {
+                compiler.compile(grammar).map_or_else(|found| within(found, problems), drop);
+            }
         }
         if request.stop_texts.iter().any(String::is_empty) {
             problems

@@ -18,6 +18,7 @@ pub mod chat;
 pub mod drafts;
 mod engine;
 mod error;
+mod grammar;
 #[doc(hidden)]
 pub mod inputs;
 mod limits;
@@ -38,6 +39,7 @@ pub mod verify;
 pub use batch::{BatchSummary, Generation};
 pub use engine::{RequestHandle, RequestOutput, ServingEngine};
 pub use error::Error;
+pub use grammar::{Constraint, ConstraintCompiler, Grammar};
 pub use model::Model;
 pub use request::{CancelToken, Finish, Prompt, Request, RequestEvent, Sequence, Token};
 pub use sampling::{LogProbabilities, SamplingOptions};
@@ -45,7 +47,7 @@ pub use sampling::{LogProbabilities, SamplingOptions};
 pub use sequence::NewToken;
 #[doc(hidden)]
 pub use session::{DECODE, PREFILL};
-pub use session::{Session, SessionBuilder};
+pub use session::{PrefixCache, Session, SessionBuilder};
 #[doc(hidden)]
 pub use steps::{RequestKey, SequenceEvent, SequenceKey, StepSummary};
 pub use tokenizer::Tokenizer;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use super::grammar::Grammar;
 use super::sampling::{LogProbabilities, SamplingOptions};
 
 /// The text or token ids to continue.
@@ -73,6 +74,13 @@ pub struct Request {
     /// Number of most likely tokens to return log-probabilities for, in addition to the chosen
     /// token.
     pub log_probabilities: Option<usize>,
+    /// Number of most likely tokens to return log-probabilities for at each token of the prompt, in
+    /// addition to the token. The session must be made with the method of this name of
+    /// [`SessionBuilder`](super::SessionBuilder).
+    pub prompt_log_probabilities: Option<usize>,
+    /// The language of the generated text. The session must be made with
+    /// [`SessionBuilder::constraints`](super::SessionBuilder::constraints).
+    pub grammar: Option<Grammar>,
     /// If true, events contain the logits of each token.
     pub logits: bool,
     /// Cancels the sequence from any thread.
@@ -95,6 +103,8 @@ impl Request {
             sampling: SamplingOptions::default(),
             sample: 0,
             log_probabilities: None,
+            prompt_log_probabilities: None,
+            grammar: None,
             logits: false,
             cancel: None,
             priority: 0,
@@ -105,7 +115,11 @@ impl Request {
     #[must_use]
     #[doc(hidden)]
     pub fn is_likeliest(&self) -> bool {
-        self.sampling.is_likeliest() && self.log_probabilities.is_none() && !self.logits
+        let needs_logits = self.logits
+            || self.log_probabilities.is_some()
+            || self.prompt_log_probabilities.is_some()
+            || self.grammar.is_some();
+        self.sampling.is_likeliest() && !needs_logits
     }
 }
 
@@ -192,6 +206,11 @@ pub enum Finish {
 pub struct Sequence {
     /// Token ids of the prompt.
     pub prompt_ids: Vec<u32>,
+    /// Number of tokens of the prompt whose keys and values were in the prefix cache when the
+    /// sequence started. Later samples find there what the first one computed.
+    pub cached_tokens: usize,
+    /// Log-probabilities of each token of the prompt but the first one, if requested.
+    pub prompt_log_probabilities: Vec<LogProbabilities>,
     /// Ids of the new tokens.
     pub ids: Vec<u32>,
     /// Text of the new tokens; empty without a tokenizer.

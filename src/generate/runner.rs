@@ -101,9 +101,17 @@ struct RunOutputs {
 }
 
 impl StepOutputs {
-    /// Returns the outputs of a chunk.
-    pub(super) fn chunk(&self, pool: usize) -> Option<RowOutput<'_>> {
-        Some(self.chunk.as_ref()?.row(pool, 0, 0, self.vocabulary))
+    /// Returns the outputs of a chunk, from its last token.
+    pub(super) fn chunk(&self, pool: usize, chunk: &Chunk) -> Option<RowOutput<'_>> {
+        Some(self.chunk.as_ref()?.row(pool, 0, chunk.tokens.len() - 1, self.vocabulary))
+    }
+
+    /// Returns the logits of all tokens of a chunk, padding included.
+    pub(super) fn chunk_logits(&self, pool: usize) -> Option<&[f32]> {
+        match self.chunk.as_ref()?.row(pool, 0, 0, self.vocabulary) {
+            RowOutput::Logits(logits) => Some(logits),
+            RowOutput::Token(_) => None,
+        }
     }
 
     /// Returns the outputs of a decode row, from the position that samples first.
@@ -185,12 +193,18 @@ impl StepRunner {
             plan.as_ref().map_or(Ok(()), |plan| tables.apply(plan))?;
         }
         let chunks = plans.iter().map(|plan| plan.as_ref().and_then(|plan| plan.chunk.as_ref()));
+        let scores = chunks.clone().flatten().any(|chunk| chunk.scores);
         let widest = chunks.clone().flatten().map(|chunk| chunk.padded as usize).max();
         let chunk = widest.map(|width| {
             let rows = chunks.enumerate().map(|(pool, chunk)| {
                 chunk.map_or(RunRow::PADDING, |chunk| chunk_row(&self.tables[pool], chunk))
             });
-            let rows = RunRows { rows: rows.collect(), rows_of_pool: 1, width, head: self.head };
+            let rows = RunRows {
+                rows: rows.collect(),
+                rows_of_pool: 1,
+                width,
+                head: if scores { Head::AllLogits } else { self.head },
+            };
             build(&self.shapes, &mut self.inputs, rows)
         });
         let decodes = plans.iter().map(|plan| plan.as_ref().and_then(|plan| plan.decode.as_ref()));

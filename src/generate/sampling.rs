@@ -64,6 +64,12 @@ pub enum SamplingError {
          expected at least one allowed token"
     )]
     NothingAllowed,
+    /// The grammar of the request failed.
+    #[error("the grammar of the request: {problem}")]
+    Grammar {
+        /// What failed.
+        problem: String,
+    },
     /// The logarithm of the sum of a row's exponentials is too small for its candidates.
     #[error("the log-sum-exp of the row is {log_sum_exp}: expected at least the sum of its candidates")]
     WrongSum {

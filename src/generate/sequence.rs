@@ -8,14 +8,16 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use crate::base::Diagnostics;
+use crate::base::{Diagnostic, Diagnostics};
 
 use super::drafts::{LookupOptions, PromptLookup};
 use super::error::Error;
+use super::grammar::{self, Constraint, ConstraintCompiler};
 use super::request::{Finish, Request, Sequence};
-use super::sampling::{LogProbabilities, Sampler, SamplingError};
+use super::sampling::{LogProbabilities, Sampler, SamplingError, TokenMask};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
 
@@ -68,8 +70,18 @@ pub(super) struct RunningSequence {
     looked_up: usize,
     max_new_tokens: usize,
     vocabulary: usize,
+    /// The reason why the prompt has no log-probabilities.
+    failure: Option<ScoringFailure>,
+    constraint: Option<Box<dyn Constraint>>,
     pub(super) finish: Option<Finish>,
     pub(super) sequence: Sequence,
+}
+
+#[derive(Clone, Debug)]
+struct ScoringFailure {
+    /// Position of the prompt token without log-probabilities.
+    position: usize,
+    source: SamplingError,
 }
 
 /// What all sequences of a session share.
@@ -81,6 +93,7 @@ pub(super) struct SequenceSetup<'a> {
     pub(super) context: usize,
     pub(super) vocabulary: usize,
     pub(super) drafts: Option<&'a LookupOptions>,
+    pub(super) constraints: Option<&'a dyn ConstraintCompiler>,
 }
 
 impl RunningSequence {
@@ -95,36 +108,88 @@ impl RunningSequence {
         let forbidden: Vec<u32> = own.unwrap_or_default().iter().chain(setup.stop_ids).copied().collect();
         let mut sampler = Sampler::new(&request.sampling, request.sample + u64::from(sample), &forbidden)?;
         sampler.add_prompt(ids);
-        let stop_ids = own.unwrap_or(if request.ignore_eos { &[] } else { setup.stop_ids });
+        let mut stop_ids = own.unwrap_or(if request.ignore_eos { &[] } else { setup.stop_ids }).to_vec();
+        if request.grammar.is_some() {
+            // The end of a grammar's text.
+            stop_ids.extend(setup.stop_ids);
+        }
         let sequence = Sequence {
             prompt_ids: ids.to_vec(),
+            cached_tokens: 0,
+            prompt_log_probabilities: Vec::new(),
             ids: Vec::new(),
             text: String::new(),
             log_probabilities: Vec::new(),
             finish: Finish::Length,
         };
-        Ok(Self {
+        let constraint = match (&request.grammar, setup.constraints) {
+            (None, _) => None,
+            (Some(grammar), Some(compiler)) => Some(compiler.compile(grammar)?),
+            (Some(_), None) => {
+                return Err(Diagnostic::new("session", "compiles no grammars, unlike that of rank 0").into());
+            }
+        };
+        let mut sequence = Self {
             request: Arc::clone(request),
-            stop_ids: stop_ids.to_vec(),
+            stop_ids,
             sampler,
             text: setup.tokenizer.map(|tokenizer| Text::new(tokenizer, ids, &request.stop_texts)),
             lookup: setup.drafts.map(PromptLookup::new).transpose()?,
             looked_up: 0,
             max_new_tokens: max_new_tokens(request, ids.len(), setup.context),
             vocabulary: setup.vocabulary,
+            failure: None,
+            constraint,
             finish: None,
             sequence,
-        })
+        };
+        sequence.prepare_mask();
+        Ok(sequence)
     }
 
-    /// Returns the position of the next token, counted from 0 with the prompt.
+    /// Computes the grammar's mask for the next token, while the cards run. Its error is reported
+    /// when the token is chosen.
+    fn prepare_mask(&mut self) {
+        if let Some(constraint) = &mut self.constraint {
+            drop(grammar::mask(constraint.as_mut()));
+        }
+    }
+
+    /// Adds the log-probabilities of the prompt tokens after a chunk's tokens. `logits` are
+    /// `[tokens, vocabulary]`, padding included. A chunk may repeat after a preemption.
+    pub(super) fn score_prompt(&mut self, start: usize, tokens: usize, logits: &[f32]) {
+        let Some(count) = self.request.prompt_log_probabilities else { return };
+        let Sequence { prompt_ids, prompt_log_probabilities: scores, .. } = &mut self.sequence;
+        let end = (start + tokens).min(prompt_ids.len() - 1);
+        let first = scores.len().clamp(start, end);
+        let new = (first..end).into_par_iter().map(|position| {
+            let row = &logits[(position - start) * self.vocabulary..][..self.vocabulary];
+            let scored = LogProbabilities::of(row, prompt_ids[position + 1], count);
+            scored.map_err(|source| ScoringFailure { position: position + 1, source })
+        });
+        match new.collect::<Result<Vec<_>, _>>() {
+            Ok(new) => scores.extend(new),
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+
+    /// Fails if the prompt has no log-probabilities.
+    pub(super) fn check(&self) -> Result<(), SamplingError> {
+        self.failure.clone().map_or(Ok(()), |failure| Err(failure.source))
+    }
+
+    /// Returns the position of the token that failed or comes next, counted from 0 with the prompt.
     pub(super) fn position(&self) -> usize {
+        if let Some(failure) = &self.failure {
+            return failure.position;
+        }
         self.sequence.prompt_ids.len() + self.sequence.ids.len()
     }
 
     /// Chooses the tokens at the positions of the drafts and at the position after them, up to the
     /// first one that is not the draft.
     pub(super) fn choose(&mut self, output: RowOutput<'_>, drafts: &[u32]) -> Result<Choice, SamplingError> {
+        self.check()?;
         let mut choice = Choice::default();
         for at in 0..=drafts.len() {
             let token = match output {
@@ -134,13 +199,19 @@ impl RunningSequence {
                 }
                 RowOutput::Logits(logits) => {
                     let row = &logits[at * self.vocabulary..][..self.vocabulary];
-                    self.sampler.sample(row, self.position(), None)?
+                    let position = self.position();
+                    let allowed =
+                        self.constraint.as_mut().map(|it| grammar::mask(it.as_mut())).transpose()?;
+                    self.sampler.sample(row, position, allowed.map(TokenMask::from))?
                 }
             };
             choice.tokens.push(token);
             if self.stop_ids.contains(&token) {
                 self.finish = Some(Finish::StopId(token));
                 break;
+            }
+            if let Some(constraint) = &mut self.constraint {
+                grammar::accept(constraint.as_mut(), token)?;
             }
             self.sampler.add_generated(token);
             self.sequence.ids.push(token);
@@ -195,6 +266,8 @@ impl RunningSequence {
         }
         if self.finish.is_some() {
             told.rest = self.end()?;
+        } else {
+            self.prepare_mask();
         }
         choice.finish.clone_from(&self.finish);
         Ok(told)

@@ -24,6 +24,7 @@ use crate::world::ProcessGroup;
 
 use super::drafts::LookupOptions;
 use super::error::Error;
+use super::grammar::ConstraintCompiler;
 use super::inputs::InputBuilder;
 use super::limits::RequestLimits;
 use super::model::Model;
@@ -69,12 +70,23 @@ pub struct Session {
     pub(super) until_timed: Option<usize>,
     /// Number of requests that share no prefix with other ones.
     pub(super) salts: u64,
+    pub(super) prefix_cache: PrefixCache,
     pub(super) lookup: Option<LookupOptions>,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
     /// Default stop ids of requests.
     pub(super) stop_ids: Vec<u32>,
     pub(super) limits: RequestLimits,
+}
+
+/// Whether requests share the blocks of equal prefixes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefixCache {
+    /// A request reads the blocks that earlier requests computed for its first tokens.
+    #[default]
+    Shared,
+    /// Each request computes its whole prompt. Its samples share it.
+    Off,
 }
 
 /// The prefill program of [`Deployment::compile`].
@@ -91,6 +103,8 @@ pub struct SessionBuilder<'a> {
     deployment: Deployment,
     cards: Option<usize>,
     lookup: Option<LookupOptions>,
+    constraints: Option<Arc<dyn ConstraintCompiler>>,
+    prefix_cache: PrefixCache,
     engine: EngineOptions,
     weights_of: Option<&'a Session>,
     progress: &'a (dyn Fn(Bytes, Bytes) + Sync),
@@ -170,6 +184,25 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
+    /// Lets requests ask for the log-probabilities of their prompts. The session then has more
+    /// programs.
+    pub const fn prompt_log_probabilities(mut self) -> Self {
+        self.deployment.scores_prompts = true;
+        self
+    }
+
+    /// Sets the compiler for the grammars of requests.
+    pub fn constraints(mut self, compiler: Arc<dyn ConstraintCompiler>) -> Self {
+        self.constraints = Some(compiler);
+        self
+    }
+
+    /// Sets whether requests share the blocks of equal prefixes. Default: they do.
+    pub const fn prefix_cache(mut self, prefix_cache: PrefixCache) -> Self {
+        self.prefix_cache = prefix_cache;
+        self
+    }
+
     /// Sets every field of the deployment.
     #[doc(hidden)]
     pub const fn deployment(mut self, deployment: Deployment) -> Self {
@@ -224,6 +257,8 @@ impl<'a> SessionBuilder<'a> {
         session.limits.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();
         session.lookup = self.lookup;
+        session.limits.constraints = self.constraints;
+        session.prefix_cache = self.prefix_cache;
         Ok(session)
     }
 }
@@ -237,6 +272,8 @@ impl Session {
             deployment: Deployment::of(&model.config, 1),
             cards: None,
             lookup: None,
+            constraints: None,
+            prefix_cache: PrefixCache::default(),
             engine: EngineOptions::default(),
             weights_of: None,
             progress: &|_, _| (),
@@ -281,6 +318,7 @@ impl Session {
             in_flight: VecDeque::new(),
             until_timed: None,
             salts: 0,
+            prefix_cache: PrefixCache::default(),
             lookup: None,
             group: Arc::clone(&engine.group),
             load_seconds,
@@ -289,6 +327,8 @@ impl Session {
                 vocabulary: config.vocab_size,
                 context: deployment.context.min((blocks.count / blocks.pools - 1) * blocks.rows),
                 head: deployment.head,
+                scores_prompts: deployment.scores_prompts,
+                constraints: None,
                 tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
             },
         })

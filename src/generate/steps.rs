@@ -30,7 +30,7 @@ use super::request::{Finish, Request, Sequence};
 use super::runner::{PoolIds, PreparedStep, StepIds, StepOutputs, StepRunner};
 use super::sampling::SamplingError;
 use super::sequence::{Choice, NewToken, RowOutput, RunningSequence, SequenceSetup, Told, max_new_tokens};
-use super::session::Session;
+use super::session::{PrefixCache, Session};
 
 /// A request of a session: the pool that holds its blocks, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,6 +90,8 @@ pub(super) struct StepInFlight {
 struct Job<'a> {
     key: SequenceKey,
     row: ResultRow,
+    /// Whether the row chooses tokens. A scored chunk before the end of the prompt does not.
+    samples: bool,
     sequence: RunningSequence,
     drafts: &'a [u32],
     output: RowOutput<'a>,
@@ -123,6 +125,7 @@ impl Session {
             samples,
             priority: request.priority,
             salt: self.salt(ids.len()),
+            wants_prompt_logprobs: request.prompt_log_probabilities.is_some(),
             ..QueuedRequest::new(ids.to_vec(), u32::try_from(new).unwrap_or(u32::MAX))
         };
         let load = |pool: &usize| {
@@ -136,6 +139,7 @@ impl Session {
             context,
             vocabulary: self.config.vocab_size,
             drafts: self.lookup.as_ref(),
+            constraints: self.limits.constraints.as_deref(),
         };
         let sequences = (0..samples).map(|sample| RunningSequence::new(request, ids, sample, setup));
         let sequences = sequences.collect::<Result<Vec<_>, _>>()?;
@@ -149,6 +153,10 @@ impl Session {
 
     /// Returns a number for everything but the tokens that the cache of a prompt depends on.
     fn salt(&mut self, prompt: usize) -> u64 {
+        if self.prefix_cache == PrefixCache::Off {
+            self.salts += 1;
+            return self.salts;
+        }
         let mut salt = FxHasher::default();
         for table in rotary_tables(&self.config) {
             let rope = self.config.rope_of(table.rotary);
@@ -212,8 +220,9 @@ impl Session {
         let outputs = self.runner.finish(&running)?;
         let duration = started.elapsed();
         let plans = &running.plans;
+        self.score_prompts(plans, &outputs);
         let mut jobs = self.jobs(plans, &outputs);
-        jobs.par_iter_mut().for_each(|job| job.choice = job.sequence.choose(job.output, job.drafts));
+        jobs.par_iter_mut().for_each(Job::choose);
         let has_failed = jobs.iter().any(|job| job.choice.as_ref().is_err_and(is_of_caches));
         let place = if has_failed { self.first_not_finite(&running)? } else { None };
         if let Some(next) = next.filter(|_| !has_failed) {
@@ -282,25 +291,59 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the sequences of all rows that choose tokens. Rows of ended sequences are void.
+    /// Adds the log-probabilities of the prompts whose chunks returned all logits. The next step
+    /// waits for them, because a NaN among them ends the request and clears the caches.
+    fn score_prompts(&mut self, plans: &[Option<StepPlan>], outputs: &StepOutputs) {
+        for (pool, plan) in plans.iter().enumerate() {
+            let chunk = plan.as_ref().and_then(|plan| plan.chunk.as_ref());
+            let Some(chunk) = chunk.filter(|chunk| chunk.scores) else { continue };
+            let key = self.pools[pool].sequence(chunk.table).map(|id| SequenceKey::new(pool, id));
+            let sequence = key.and_then(|key| self.sequences.get_mut(&key));
+            if let (Some(sequence), Some(logits)) = (sequence, outputs.chunk_logits(pool)) {
+                sequence.score_prompt(chunk.start as usize, chunk.tokens.len(), logits);
+                if chunk.samples {
+                    self.share_scores(pool, chunk.table);
+                }
+            }
+        }
+    }
+
+    /// Gives the log-probabilities of a prompt to the other samples, which have not started.
+    fn share_scores(&mut self, pool: usize, table: TableId) {
+        let Some(first) = self.pools[pool].sequence(table).map(|id| SequenceKey::new(pool, id)) else {
+            return;
+        };
+        let Some(scored) = self.sequences.get(&first) else { return };
+        let scores = scored.sequence.prompt_log_probabilities.clone();
+        let samples = SequenceKey { sample: 0, ..first }..=SequenceKey { sample: u32::MAX, ..first };
+        for (_, other) in self.sequences.range_mut(samples).filter(|(key, _)| **key != first) {
+            other.sequence.prompt_log_probabilities.clone_from(&scores);
+        }
+    }
+
+    /// Takes the sequences of all rows that choose tokens, and of scored chunks. Rows of ended
+    /// sequences are void.
     fn jobs<'a>(&mut self, plans: &'a [Option<StepPlan>], outputs: &'a StepOutputs) -> Vec<Job<'a>> {
         let mut jobs = Vec::new();
         for (pool, plan) in plans.iter().enumerate() {
             let Some(plan) = plan else { continue };
-            let mut add = |table: TableId, row, drafts, output: Option<RowOutput<'a>>| {
+            let mut add = |table: TableId, row, drafts, samples, output: Option<RowOutput<'a>>| {
                 let key = self.pools[pool].sequence(table).map(|id| SequenceKey::new(pool, id));
                 let sequence = key.and_then(|key| Some((key, self.sequences.remove(&key)?)));
-                let (Some((key, sequence)), Some(output)) = (sequence, output) else { return };
+                let (Some((key, mut sequence)), Some(output)) = (sequence, output) else { return };
+                sequence.sequence.cached_tokens = self.pools[pool].first_hit(table) as usize;
                 let (choice, told) = (Ok(Choice::default()), Ok(Told::default()));
-                jobs.push(Job { key, row, sequence, drafts, output, choice, told });
+                jobs.push(Job { key, row, samples, sequence, drafts, output, choice, told });
             };
-            if let Some(chunk) = plan.chunk.as_ref().filter(|chunk| chunk.samples) {
-                add(chunk.table, ResultRow::Chunk, &[], outputs.chunk(pool));
+            if let Some(chunk) = plan.chunk.as_ref().filter(|chunk| chunk.samples || chunk.scores) {
+                let output = outputs.chunk(pool, chunk);
+                add(chunk.table, ResultRow::Chunk, &[], chunk.samples, output);
             }
             for (index, row) in plan.decode.iter().flat_map(|run| &run.rows).enumerate() {
                 if row.samples {
                     let place = ResultRow::Decode(u32::try_from(index).unwrap_or(u32::MAX));
-                    add(row.table, place, row.drafts.as_slice(), outputs.row(pool, index, row));
+                    let output = outputs.row(pool, index, row);
+                    add(row.table, place, row.drafts.as_slice(), true, output);
                 }
             }
         }
@@ -433,6 +476,14 @@ impl Session {
 }
 
 impl Job<'_> {
+    fn choose(&mut self) {
+        self.choice = if self.samples {
+            self.sequence.choose(self.output, self.drafts)
+        } else {
+            self.sequence.check().map(|()| Choice::default())
+        };
+    }
+
     fn tell(&mut self) {
         if let Ok(choice) = &mut self.choice {
             self.told = self.sequence.tell(choice, self.output);
@@ -440,6 +491,9 @@ impl Job<'_> {
     }
 
     fn result(&self) -> RowResult {
+        if !self.samples {
+            return RowResult::default();
+        }
         let choice = self.choice.as_ref().ok().filter(|_| self.told.is_ok());
         match choice {
             Some(choice) => RowResult { tokens: choice.tokens.clone(), stops: choice.finish.is_some() },

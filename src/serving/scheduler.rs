@@ -72,6 +72,8 @@ pub struct Scheduler {
     next_arrival: u64,
     preemptions: u64,
     hit_tokens: u64,
+    verified_drafts: u64,
+    accepted_drafts: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +133,8 @@ impl Scheduler {
             next_arrival: 0,
             preemptions: 0,
             hit_tokens: 0,
+            verified_drafts: 0,
+            accepted_drafts: 0,
         })
     }
 
@@ -158,6 +162,7 @@ impl Scheduler {
                 wants_prompt_logprobs: request.wants_prompt_logprobs && sample == 0,
                 tokens: request.prompt.clone(),
                 lengths: SequenceLengths { known, ..SequenceLengths::default() },
+                first_hit: None,
                 chain,
                 published: 0,
                 tables: SmallVec::new(),
@@ -181,6 +186,9 @@ impl Scheduler {
         }
         if request.samples == 0 {
             return Err(wrong("no samples are requested").expected("at least 1").found(0));
+        }
+        if request.wants_prompt_logprobs && self.config.scored_chunks.is_empty() {
+            return Err(wrong("no program returns the logprobs of a prompt"));
         }
         let length = request.prompt.len() as u64 + u64::from(request.max_new_tokens);
         if length > u64::from(self.config.context) {
@@ -259,6 +267,8 @@ impl Scheduler {
             available_slots: self.states.slots.as_ref().map(SlotPool::available),
             preemptions: self.preemptions,
             hit_tokens: self.hit_tokens,
+            drafts: self.verified_drafts,
+            accepted_drafts: self.accepted_drafts,
         }
     }
 
@@ -273,6 +283,13 @@ impl Scheduler {
     #[must_use]
     pub fn lengths(&self, table: TableId) -> Option<SequenceLengths> {
         self.running.get(table.index())?.as_ref().map(|sequence| sequence.lengths)
+    }
+
+    /// Returns the tokens that the prefix index had when the sequence was admitted first.
+    #[must_use]
+    pub fn first_hit(&self, table: TableId) -> u32 {
+        let sequence = self.running.get(table.index()).and_then(Option::as_ref);
+        sequence.and_then(|sequence| sequence.first_hit).unwrap_or(0)
     }
 
     /// Returns the block table of a running sequence in one group.

@@ -104,6 +104,8 @@ pub struct Chunk {
     pub form: TokenForm,
     /// Whether the last token's logits give a new token.
     pub samples: bool,
+    /// Whether the logits of all tokens are wanted, for logprobs of the prompt.
+    pub scores: bool,
 }
 
 /// One run of the decode program, or of the verify program if `width` is greater than 1.

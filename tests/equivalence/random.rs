@@ -446,7 +446,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the rows of `x` to places of a cache with one pool, whose other rows stay zero.
+    /// Writes the rows of `x` to places of a cache with one pool. Its other rows stay zero.
     fn cache_write(&mut self, x: &Known, longer: u16) {
         let &[b, s, k, d] = x.shape.as_slice() else { return };
         let rows = s + usize::from(longer) % 4;

@@ -44,34 +44,43 @@ pub enum RequestOutput {
 /// The engine's end of a queue. Dropping it ends the request, so no reader waits for an engine that
 /// is gone.
 #[derive(Debug)]
-pub(super) struct EventSender(Arc<EventQueue>);
+pub(super) struct EventSender {
+    queue: Arc<EventQueue>,
+    /// Counts the requests that have not ended.
+    _open: Arc<()>,
+}
 
 impl EventSender {
     pub(super) fn push(&self, output: RequestOutput) {
-        self.0.push(output);
+        self.queue.push(output);
     }
 
     /// Ends the request with an error, after the outputs so far.
     pub(super) fn fail(&self, error: &Arc<Error>) {
-        self.0.fail(error);
+        self.queue.fail(error);
     }
 }
 
 impl Drop for EventSender {
     fn drop(&mut self) {
-        if !self.0.is_over() {
-            self.0.fail(&Arc::new(super::stopped()));
+        if !self.queue.is_over() {
+            self.queue.fail(&Arc::new(super::stopped()));
         }
     }
 }
 
-/// Creates the queue of a request with this number of samples.
+/// Creates the queue of a request with this number of samples. The sender keeps `open` until the
+/// request ends.
 pub(super) fn event_queue(
     samples: u32,
+    open: Arc<()>,
     cancel: impl Fn() + Send + Sync + 'static,
 ) -> (EventSender, RequestHandle) {
     let queue = Arc::new(EventQueue::new(samples));
-    (EventSender(Arc::clone(&queue)), RequestHandle { queue, cancel: Box::new(cancel) })
+    (
+        EventSender { queue: Arc::clone(&queue), _open: open },
+        RequestHandle { queue, cancel: Box::new(cancel) },
+    )
 }
 
 #[derive(Debug)]
@@ -218,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_request_ends_if_the_engine_is_gone() {
-        let (events, handle) = event_queue(1, || panic!("an ended request is cancelled"));
+        let (events, handle) = event_queue(1, Arc::new(()), || panic!("an ended request is cancelled"));
         drop(events);
         assert_eq!(handle.wait().unwrap_err().to_string(), "serving engine: has stopped");
     }

@@ -39,9 +39,8 @@ impl Scheduler {
     /// Returns the length of the longest prefix hit in blocks, if the sequence fits.
     fn fitting_hit(&self, sequence: &Sequence) -> Option<usize> {
         let size = self.config.block_size.get();
-        let computes_prompt = sequence.wants_prompt_logprobs && sequence.generated() == 0;
         // At least one token is computed, because its logits give the next token.
-        let limit = if computes_prompt { 0 } else { (sequence.lengths.known - 1) / size };
+        let limit = if sequence.scores_prompt() { 0 } else { (sequence.lengths.known - 1) / size };
         let hit = self.states.longest_hit(sequence.chain.blocks(), limit as usize);
         let end = u32::try_from(hit).unwrap_or(u32::MAX);
         for (index, group) in self.states.groups.iter().enumerate() {
@@ -103,6 +102,7 @@ impl Scheduler {
         }
         let known = sequence.lengths.known;
         sequence.lengths = SequenceLengths { cached, computed: cached, scheduled: cached, known, ahead: 0 };
+        sequence.first_hit.get_or_insert(cached);
         sequence.published = cached / size;
         self.hit_tokens += u64::from(cached);
         let at = self.order.partition_point(|ordered| ordered.rank < sequence.rank);

@@ -25,6 +25,9 @@ pub struct SchedulerConfig {
     pub decode_rows: Vec<u32>,
     /// Token counts of the prefill programs, ascending.
     pub chunks: Vec<u32>,
+    /// Token counts of the prefill programs that return the logits of all positions, ascending.
+    /// They are the first of `chunks`; none if no request can ask for logprobs of its prompt.
+    pub scored_chunks: Vec<u32>,
     /// Maximum number of drafts in a row. The verify programs have rows of `drafts + 1` tokens.
     pub drafts: u32,
     /// Token budget of a step, counted with padding.
@@ -83,6 +86,7 @@ impl SchedulerConfig {
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let numbers = |sizes: Vec<usize>| -> Vec<u32> { sizes.into_iter().map(number).collect() };
         let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks()));
+        let scored_chunks = numbers(deployment.scored_chunks());
         let (blocks, drafts) = (deployment.blocks(), number(deployment.drafts));
         let most = |sizes: &[u32]| sizes.last().copied().unwrap_or(0);
         let mut key = [0; 16];
@@ -96,6 +100,7 @@ impl SchedulerConfig {
             step_tokens: most(&decode_rows).saturating_mul(drafts + 1).saturating_add(most(&chunks)),
             decode_rows,
             chunks,
+            scored_chunks,
             drafts,
             context: number(deployment.context),
             ageing: AGEING,
@@ -115,6 +120,11 @@ impl SchedulerConfig {
                 let wrong = Diagnostic::new(format!("scheduler, {name}"), "illegal program shapes");
                 problems.push(wrong.expected("ascending numbers greater than 0").found(format!("{list:?}")));
             }
+        }
+        if ascending(&self.chunks) && !self.chunks.starts_with(&self.scored_chunks) {
+            let wrong = Diagnostic::new("scheduler, scored_chunks", "illegal program shapes");
+            let expected = format!("the first of {:?}", self.chunks);
+            problems.push(wrong.expected(expected).found(format!("{:?}", self.scored_chunks)));
         }
         if !problems.is_empty() {
             return problems;

@@ -154,8 +154,10 @@ impl Scheduler {
     fn add_chunk(&mut self, table: TableId, limit: u32, step: &mut Step) {
         let sequence = self.running(table);
         let SequenceLengths { scheduled: start, known, .. } = sequence.lengths;
+        let scores = sequence.scores_prompt();
+        let shapes = if scores { &self.config.scored_chunks } else { &self.config.chunks };
         let fits = |shape: &&u32| u64::from(**shape) <= step.budget.chunk_tokens;
-        let Some(&largest) = self.config.chunks.iter().rev().find(fits) else { return };
+        let Some(&largest) = shapes.iter().rev().find(fits) else { return };
         let mut end = limit.min(start.saturating_add(largest));
         // Forks and repeated prompts continue at the last border before the end of the prompt.
         let border = (limit - 1) / self.config.block_size * self.config.block_size.get();
@@ -167,8 +169,8 @@ impl Scheduler {
             return;
         }
         let save = self.save(table, end, step);
-        let padded =
-            self.config.chunks.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
+        let shapes = if scores { &self.config.scored_chunks } else { &self.config.chunks };
+        let padded = shapes.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
         step.budget.chunk_tokens -= u64::from(padded);
         let result = ResultRef { step: self.next_step, row: ResultRow::Chunk };
         let sequence = self.sequence_mut(table);
@@ -180,7 +182,7 @@ impl Scheduler {
         sequence.lengths.check();
         sequence.source = Some(result);
         sequence.in_flight += 1;
-        step.chunk = Some(Chunk { table, start, tokens, padded, form, samples });
+        step.chunk = Some(Chunk { table, start, tokens, padded, form, samples, scores });
         step.flight.chunk = Some(FlightRow { table, end, drafts: SmallVec::new(), samples, save });
     }
 

@@ -107,4 +107,8 @@ pub struct Load {
     pub preemptions: u64,
     /// Number of prompt and recomputed tokens that came from prefix hits since the start.
     pub hit_tokens: u64,
+    /// Number of drafts that were verified since the start.
+    pub drafts: u64,
+    /// Number of drafts that were accepted since the start.
+    pub accepted_drafts: u64,
 }

@@ -83,6 +83,8 @@ pub(super) struct Sequence {
     /// Ids of the prompt and of generated tokens.
     pub(super) tokens: Vec<u32>,
     pub(super) lengths: SequenceLengths,
+    /// Tokens of the prefix hit at the first admission.
+    pub(super) first_hit: Option<u32>,
     pub(super) chain: Chain,
     /// Number of blocks that are in the prefix index or were refused by it.
     pub(super) published: u32,
@@ -106,6 +108,11 @@ impl Sequence {
     /// Returns the number of generated tokens with known ids.
     pub(super) const fn generated(&self) -> u32 {
         self.lengths.known - self.prompt
+    }
+
+    /// Returns whether chunks of the prompt return the logits of all positions.
+    pub(super) const fn scores_prompt(&self) -> bool {
+        self.wants_prompt_logprobs && self.generated() == 0
     }
 
     pub(super) fn work(&self, config: &SchedulerConfig) -> Work {

@@ -14,6 +14,7 @@ fn config() -> SchedulerConfig {
         slots: None,
         decode_rows: vec![1, 2, 4],
         chunks: vec![4, 8],
+        scored_chunks: vec![4, 8],
         drafts: 0,
         step_tokens: 12,
         context: 1_000,
@@ -163,7 +164,7 @@ fn a_wrong_config_is_refused_with_all_its_problems() {
     });
     assert_eq!(small.lines().count(), 2, "{small}");
     let slots = Some(SlotConfig { slots: 1, snapshot_bytes: 0, budget_bytes: 1 });
-    let slots = wrong(SchedulerConfig { slots, chunks: vec![4, 6], ..config() });
+    let slots = wrong(SchedulerConfig { slots, chunks: vec![4, 6], scored_chunks: vec![], ..config() });
     assert_eq!(slots.lines().count(), 3, "{slots}");
 }
 
@@ -213,6 +214,21 @@ fn a_prefix_hit_skips_full_blocks_and_computes_the_last_token() {
     it.submit(&QueuedRequest { salt: 1, ..request(0, 16, 1) }).unwrap();
     assert_eq!(chunk(&step(&mut it)), [0, 8, 8], "another salt");
     assert_eq!(it.load().hit_tokens, 28);
+}
+
+#[test]
+fn a_prompt_with_logprobs_is_read_in_chunks_that_return_all_logits() {
+    let mut it = scheduler(SchedulerConfig { scored_chunks: vec![4], ..config() });
+    it.submit(&QueuedRequest { wants_prompt_logprobs: true, ..request(0, 10, 2) }).unwrap();
+    let chunks: Vec<Chunk> = (0..3).map(|_| step(&mut it).chunk.unwrap()).collect();
+    let found = chunks.iter().map(|chunk| (chunk.start, chunk.padded, chunk.scores, chunk.samples));
+    let found: Vec<_> = found.collect();
+    assert_eq!(found, [(0, 4, true, false), (4, 4, true, false), (8, 4, true, true)]);
+    let mut it = scheduler(SchedulerConfig { scored_chunks: vec![], ..config() });
+    let refused = it.submit(&QueuedRequest { wants_prompt_logprobs: true, ..request(0, 10, 2) }).unwrap_err();
+    assert_eq!(refused.to_string(), "request 0: no program returns the logprobs of a prompt");
+    let wrong = SchedulerConfig { scored_chunks: vec![5], ..config() };
+    assert!(Scheduler::new(wrong).unwrap_err().to_string().contains("the first of [4, 8], found [5]"));
 }
 
 #[test]
