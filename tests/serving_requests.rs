@@ -99,8 +99,9 @@ impl Schedule {
         self.requests.iter().map(of).collect()
     }
 
-    /// Runs the schedule. Returns the sequences that ended, and counts of preemptions and hits.
-    fn run(&mut self, model: &Model) -> (BTreeMap<(usize, u32), Sequence>, [u64; 2]) {
+    /// Runs the schedule. Returns the sequences that ended, and counts of preemptions, hits and
+    /// accepted drafts.
+    fn run(&mut self, model: &Model) -> (BTreeMap<(usize, u32), Sequence>, [u64; 3]) {
         let mut session = self.start(model, self.deployment);
         let mut keys: Vec<RequestKey> = Vec::new();
         let mut ends: BTreeMap<(usize, u32), Sequence> = BTreeMap::new();
@@ -134,7 +135,9 @@ impl Schedule {
         assert!(load.iter().all(|load| (load.running, load.waiting) == (0, 0)), "{load:?}");
         let blocks = self.deployment.cache_blocks.unwrap();
         assert!(load.iter().all(|load| load.available_blocks == [blocks - 1]), "a block leaked: {load:?}");
-        let counts = load.iter().fold([0; 2], |[a, b], load| [a + load.preemptions, b + load.hit_tokens]);
+        let counts = load.iter().fold([0; 3], |[a, b, c], load| {
+            [a + load.preemptions, b + load.hit_tokens, c + load.accepted_drafts]
+        });
         (ends, counts)
     }
 }
@@ -171,13 +174,14 @@ impl ScheduledRequest {
 #[test]
 fn a_request_gets_in_any_schedule_what_it_gets_alone() {
     let models = MODELS.map(|name| open(&fixture(name)));
-    let (mut preempted, mut hit) = (0, 0);
+    let (mut preempted, mut hit, mut drafted) = (0, 0, 0);
     for number in 0..cases(24) {
         let model = &models[number % models.len()];
         let number = number as u64;
         let mut schedule = Schedule::new(model, seed() * 1_000_000 + number);
         let expected = schedule.alone(model);
-        let (found, [preemptions, hits]) = schedule.run(model);
+        let (found, [preemptions, hits, accepted]) = schedule.run(model);
+        drafted += u64::from(accepted > 0);
         (preempted, hit) = (preempted + u64::from(preemptions > 0), hit + u64::from(hits > 0));
         for (request, sequences) in expected.iter().enumerate() {
             for (sample, expected) in (0..).zip(sequences) {
@@ -190,6 +194,7 @@ fn a_request_gets_in_any_schedule_what_it_gets_alone() {
             }
         }
     }
-    println!("{preempted} schedules with preemptions, {hit} with prefix hits");
-    assert!(preempted >= 3 && hit >= 3, "{preempted} with preemptions, {hit} with hits");
+    let counts = format!("{preempted} schedules with preemptions, {hit} with hits, {drafted} with drafts");
+    println!("{counts}");
+    assert!(preempted >= 3 && hit >= 3 && drafted >= 3, "{counts}");
 }

@@ -104,7 +104,11 @@ impl SchedulerConfig {
             drafts,
             context: number(deployment.context),
             ageing: AGEING,
-            steps_in_flight: deployment.stages.max(2),
+            // Drafts follow a known token, so the next step is planned after the last one.
+            steps_in_flight: match (deployment.stages, drafts) {
+                (1, 1..) => 1,
+                (stages, _) => stages.max(2),
+            },
             overlap: if deployment.stages == 1 { Overlap::Chained } else { Overlap::Disjoint },
             forms: Forms::Same,
             key,
