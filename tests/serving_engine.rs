@@ -72,10 +72,10 @@ fn a_prompt_has_the_log_probabilities_that_generation_gives() {
     let model = shipped();
     let (_emulator, cann) = machine(Config::with_cards(2));
     // Chunks of 32 tokens.
-    let builder = Session::builder(&cann, &model).cards(2).batch(2).context(64).longest_prompt(32);
+    let builder = Session::builder(&cann, &model).cards(2).batch(2).context(400).longest_prompt(32);
     let session = builder.precision(DType::F32).prompt_log_probabilities().start().unwrap();
     let engine = ServingEngine::start(session).unwrap();
-    let ids: Vec<u32> = (0..50).map(|at| 7 * at + 3).collect();
+    let ids: Vec<u32> = (0..300).map(|at| 7 * at + 3).collect();
     let scored = Request {
         max_new_tokens: Some(1),
         prompt_log_probabilities: Some(2),
@@ -84,8 +84,8 @@ fn a_prompt_has_the_log_probabilities_that_generation_gives() {
     };
     for _ in 0..2 {
         let [sequence] = engine.submit(scored.clone()).unwrap().wait().unwrap().try_into().unwrap();
-        assert_eq!((sequence.prompt_log_probabilities.len(), sequence.cached_tokens), (49, 0));
-        for length in [1, 31, 32, 33, 49] {
+        assert_eq!((sequence.prompt_log_probabilities.len(), sequence.cached_tokens), (299, 0));
+        for length in [1, 31, 32, 33, 299] {
             let request = Request {
                 max_new_tokens: Some(1),
                 log_probabilities: Some(model.config.vocab_size),
@@ -114,7 +114,7 @@ fn the_prompt_of_another_request_is_read_from_the_cache() {
     }
 }
 
-/// Allows ids that `divisor` divides, and after `length` of them only the end.
+/// Allows `length` multiples of `divisor`, then only the end.
 #[derive(Debug)]
 struct Multiples {
     divisor: u32,
@@ -194,8 +194,15 @@ fn a_grammar_holds_for_each_sample_with_and_without_drafts() {
         let unknown = engine.submit(Request { grammar: Some(Grammar::Json), ..request("The") });
         assert_eq!(unknown.unwrap_err().to_string(), "request 4: multiples: unknown grammar");
         all.push((found, free.wait().unwrap()));
+        // Every token that the grammar allows is in the prompt, so drafts are found.
+        let ids: Vec<u32> = (1..10).map(|at| 101 * at).collect();
+        let repeated = Request { prompt: [&ids[..], &ids].concat().into(), ..of("101 8", 1.0) };
+        let drafted = engine.submit(repeated).unwrap().wait().unwrap();
+        let load = engine.load().unwrap().remove(0);
+        assert_eq!(drafts == 0, load.drafts == 0, "{load:?}");
+        all.push((vec![drafted.clone()], drafted));
     }
-    assert_eq!(all[0], all[1]);
+    assert_eq!(all[..2], all[2..]);
     let without = ServingEngine::start(session(&cann, &model)).unwrap();
     let wrong =
         Request { grammar: Some(Grammar::Json), prompt_log_probabilities: Some(0), ..request(PROMPTS[0]) };
@@ -355,6 +362,8 @@ fn replicas_share_the_requests() {
     for (prompt, expected) in PROMPTS.iter().zip(&expected) {
         assert_eq!(engine.submit(request(prompt)).unwrap().wait().unwrap()[0].ids, expected.ids);
     }
+    // None of them waited for the end of a request of the second replica.
+    assert_eq!(engine.load().unwrap()[1].running, 2);
 }
 
 #[test]
@@ -370,10 +379,7 @@ fn the_failure_of_a_replica_ends_the_requests_of_all() {
         let message = handle.wait().unwrap_err().to_string();
         assert!(message.contains("card 3") || message.contains("rank 1"), "{message}");
     }
-    // The first replica may be in its last step.
-    while engine.check().is_ok() {
-        thread::yield_now();
-    }
+    assert!(engine.check().is_err());
     assert!(engine.join().unwrap_err().to_string().contains("rank 1"));
 }
 
@@ -449,13 +455,25 @@ fn processes_serve_the_requests_of_the_first_one() {
 
 #[test]
 fn all_requests_end_if_a_process_dies() {
+    requests_end_after("KILL");
+}
+
+#[test]
+fn all_requests_end_if_a_process_is_stopped() {
+    requests_end_after("STOP");
+}
+
+fn requests_end_after(signal: &str) {
     let [mut first, mut second] = start_world("failure");
     let mut lines = BufReader::new(first.stdout.take().unwrap()).lines().map(Result::unwrap);
     lines.by_ref().find(|line| line == "running").unwrap();
+    let kill = Command::new("kill").args([format!("-{signal}"), second.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let rest: Vec<String> = lines.collect();
+    // The engine is dropped while the other process may still be stopped.
+    first.wait().unwrap();
     second.kill().unwrap();
     second.wait().unwrap();
-    let rest: Vec<String> = lines.collect();
-    first.wait().unwrap();
     let failed: Vec<&String> = rest.iter().filter(|line| line.starts_with("failed Err")).collect();
     assert_eq!(failed.len(), PROMPTS.len(), "{rest:?}");
     assert!(failed.iter().all(|line| line.contains("rank 1")), "{failed:?}");

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
@@ -26,7 +26,8 @@ use super::checks::{
 use super::error::{Error, RankError};
 use super::gate::{Gate, GroupRoot};
 use super::rank::{
-    EngineEvent, RankAnswer, RankCommand, RankRun, RankStart, RankThread, Shown, WantedOutputs,
+    EngineEvent, GRACE, RankAnswer, RankCommand, RankRun, RankStart, RankThread, Shown, WantedOutputs,
+    join_all,
 };
 use super::shards::{LoadedShard, Shards, StopSignal};
 use super::tensors::NamedTensors;
@@ -96,9 +97,6 @@ impl Default for EngineOptions {
         }
     }
 }
-
-/// Time for a rank to notice the failure of another process.
-const GRACE: Duration = Duration::from_millis(800);
 
 /// The local ranks with devices, weights and states.
 ///
@@ -702,11 +700,7 @@ impl Drop for Engine {
         for thread in &mut self.ranks {
             thread.dismiss();
         }
-        for thread in &mut self.ranks {
-            if !self.lost.contains(&thread.rank) {
-                thread.join();
-            }
-        }
+        join_all(&mut self.ranks, &self.lost, &self.stop_signal.group);
     }
 }
 

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -19,7 +19,7 @@ use super::timing::{Clock, Timed};
 use crate::device::{Buffer, Device, KernelSource};
 use crate::schedule::plan::Plan;
 use crate::timeline::Span;
-use crate::world::PeerFailure;
+use crate::world::{PeerFailure, ProcessGroup};
 
 pub(super) enum RankCommand {
     Prepare(Arc<Plan>),
@@ -119,10 +119,41 @@ impl RankThread {
         self.commands = None;
     }
 
-    pub(super) fn join(&mut self) {
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             // Panics were already reported as answers.
             let _ended = thread.join();
+        }
+    }
+}
+
+/// Time between two looks at a thread that ends.
+const LOOKS: Duration = Duration::from_millis(1);
+
+/// Time for a rank to notice the failure of another process.
+pub(super) const GRACE: Duration = Duration::from_millis(800);
+
+/// Waits for the ends of threads, except those of the ranks in `lost`.
+///
+/// A thread may wait without end for a process that failed or is stopped. It then remains.
+pub(super) fn join_all(threads: &mut [RankThread], lost: &[usize], group: &ProcessGroup) {
+    let mut limit: Option<Instant> = None;
+    for thread in threads.iter_mut().filter(|thread| !lost.contains(&thread.rank)) {
+        while group.size() > 1 && !thread.is_finished() {
+            if limit.is_none() && group.failure_within(Duration::ZERO).is_some() {
+                limit = Some(Instant::now() + GRACE);
+            }
+            if limit.is_some_and(|limit| Instant::now() >= limit) {
+                break;
+            }
+            std::thread::sleep(LOOKS);
+        }
+        if limit.is_none() || thread.is_finished() {
+            thread.join();
         }
     }
 }
