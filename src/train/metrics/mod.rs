@@ -3,9 +3,11 @@
 //!
 //! After a resume, the log has each step once, and TensorBoard ignores outdated events.
 
+#[cfg(feature = "text")]
 mod event_log;
 mod step_log;
 pub mod straggler;
 
+#[cfg(feature = "text")]
 pub use event_log::EventLog;
 pub use step_log::{StepLog, StepRecord};
