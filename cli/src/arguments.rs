@@ -16,6 +16,7 @@ use super::failure::EXIT_CODES;
 use super::kernel::{self, KernelOptions};
 use super::model::ModelOptions;
 use super::plan::{self, PlanOptions};
+use super::serve::{self, ServeArguments};
 use super::site::SiteOptions;
 use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
@@ -25,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   ascend-tp generate --prompt \"In the beginning\"
   ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8
+  ascend-tp serve Qwen2.5-72B-Instruct --cards 8
   ascend-tp verify --model Qwen2-72B --cards 8
   ascend-tp explain qwen-72b --cards 8
   ascend-tp rehearse qwen-72b --cards 8 --card 910b3
@@ -106,6 +108,9 @@ pub(super) enum Command {
     /// Generate text from prompts
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateOptions),
+    /// Serve requests over HTTP, with an API compatible with OpenAI's
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(Box<ServeArguments>),
     /// Compare the results of many cards with those of one card, op by op, and optionally with a
     /// reference
     #[command(after_help = VERIFY_EXAMPLES)]
@@ -335,7 +340,7 @@ pub(super) struct TokenBias {
 const MOST_DRAFTS: usize = 16;
 
 /// Reads `ngram=K`.
-fn speculation(text: &str) -> Result<LookupOptions, String> {
+pub(super) fn speculation(text: &str) -> Result<LookupOptions, String> {
     let drafts = text.strip_prefix("ngram=").and_then(|drafts| drafts.parse().ok());
     match drafts {
         Some(drafts @ 1..=MOST_DRAFTS) => Ok(LookupOptions { drafts, ..LookupOptions::default() }),

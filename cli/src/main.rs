@@ -32,6 +32,7 @@ mod processes;
 mod progress;
 mod prompts;
 mod rehearse;
+mod serve;
 mod site;
 mod template;
 mod terminal;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     let _first = VERBOSITY.set(verbosity);
     let done = match arguments.command {
         Command::Generate(options) => generate::run(&options),
+        Command::Serve(options) => serve::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Rehearse(options) => rehearse::run(&options),

@@ -54,7 +54,7 @@ mod step;
 use checkpoints::Checkpoints;
 use efficiency::Efficiency;
 use logs::Logs;
-pub(super) use mesh::{cards_of_mesh, serving_mesh};
+pub(super) use mesh::{ServingMesh, cards_of_mesh, replicated_mesh, serving_mesh};
 use restarts::RestartOptions;
 use resume::{KeptState, Resumed, check_save};
 pub(super) use resume::{is_exact, sharding};

@@ -142,7 +142,9 @@ fn conversations_are_written_with_the_template_of_the_options() {
         ("tools.json", r#"[{"name": "light"}]"#),
         ("chats.jsonl", &(chat("") + &chat(r#", "tools": [{"name": "king"}]"#))),
     ]);
-    let message = folder.refused("prepare chats.jsonl --tokenizer SHIPPED --out chats").join("\n");
+    let without = root().join("models/tiny-qwen2");
+    let line = format!("prepare chats.jsonl --tokenizer {} --out chats", without.display());
+    let message = folder.refused(&line).join("\n");
     assert!(message.contains("has no chat template"), "{message}");
     folder.succeeds(
         "prepare chats.jsonl --tokenizer SHIPPED --out chats --chat-template mine.jinja --tools tools.json \

@@ -20,6 +20,7 @@ mod processes;
 mod rehearse;
 mod restarts;
 mod resume;
+mod serve;
 mod terminal;
 mod trace;
 mod train;

@@ -23,7 +23,36 @@ pub(super) struct MeshAxes {
     pub(super) grid: Grid,
 }
 
-/// Returns the stages of a mesh for serving, and the grid of each stage.
+/// A mesh for serving.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServingMesh {
+    /// Number of sessions, which have separate cards.
+    pub(crate) replicas: usize,
+    /// Pipeline stages of a session.
+    pub(crate) stages: usize,
+    /// The grid of each stage.
+    pub(crate) grid: Grid,
+}
+
+impl ServingMesh {
+    /// All cards along tp.
+    pub(crate) const LINE: Self = Self { replicas: 1, stages: 1, grid: Grid::LINE };
+}
+
+/// Returns the mesh of a server. Its axis dp counts replicas.
+pub(crate) fn replicated_mesh(text: Option<&str>, cards: usize) -> Result<ServingMesh, Diagnostic> {
+    let MeshAxes { stages, data, replicas, context, grid, .. } = mesh(text, cards)?;
+    // dp_rep and dp_shard are axes of training.
+    if context == 1 && replicas == 1 && !text.is_some_and(|text| text.contains("dp_")) {
+        return Ok(ServingMesh { replicas: data, stages, grid });
+    }
+    let problem =
+        Diagnostic::new("--mesh", "serving has no context parallelism, and shards no weights along dp")
+            .expected("axes dp, pp and tp, such as dp=2,tp=4, or tp_row, tp_col and tp_depth");
+    Err(problem.found(text.unwrap_or_default()))
+}
+
+/// Returns the stages of the mesh of one session, and the grid of each stage.
 pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
     let MeshAxes { stages, data, context, grid, .. } = mesh(text, cards)?;
     if data * context == 1 {

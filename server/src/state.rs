@@ -1,0 +1,212 @@
+//! State that all requests share: the engine, the model's texts, limits, and the phase of the
+//! server.
+//!
+//! - Input: a session, its model, and [`ServeOptions`].
+//! - Output: [`ServerState`].
+//! - Invariants: everything but the phase, the queue and the metrics is constant.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::SamplingDefaults;
+use ascend_tp::generate::{self, Model, ServingEngine, Session};
+use tokio::sync::watch;
+
+use crate::admission::{Admission, AdmissionLimits};
+use crate::error::ApiError;
+use crate::metrics::{EngineGauges, Metrics};
+use crate::texts::ModelTexts;
+
+/// Options of a server.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Names of the model in requests. The first one is in answers.
+    pub names: Vec<String>,
+    /// Accepted API keys. Without keys, every request is accepted.
+    pub api_keys: Vec<String>,
+    /// Whether prompts are looked up in the prefix cache, for the metrics.
+    pub prefix_cache: bool,
+    /// Limits of requests and connections.
+    pub limits: ServeLimits,
+}
+
+/// Limits of requests and connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// Maximum number of requests that wait for a place in the batch.
+    pub waiting: usize,
+    /// Maximum time that a request waits for a place in the batch.
+    pub wait: Duration,
+    /// Maximum size of a body, in bytes.
+    pub body_bytes: usize,
+    /// Maximum time for the head of a request, and for its body.
+    pub read: Duration,
+    /// Maximum number of open connections. Further ones wait.
+    pub connections: usize,
+    /// Maximum time that running requests have after a stop signal.
+    pub shutdown: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            waiting: 1024,
+            wait: Duration::from_secs(600),
+            body_bytes: 32 << 20,
+            read: Duration::from_secs(30),
+            connections: 4096,
+            shutdown: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The life of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// New requests are refused. Running ones go on.
+    Draining,
+    /// Running requests end with an error.
+    Ending,
+}
+
+/// The state that all requests share.
+#[derive(Debug)]
+pub(crate) struct ServerState {
+    pub(crate) engine: ServingEngine,
+    pub(crate) options: ServeOptions,
+    /// Folder of the model, as the caller named it.
+    pub(crate) root: String,
+    /// Start of the server, in seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) texts: ModelTexts,
+    pub(crate) sampling: SamplingDefaults,
+    pub(crate) stop_ids: Vec<u32>,
+    /// Maximum number of tokens of a sequence, prompt and answer together.
+    pub(crate) context: usize,
+    /// Maximum number of sequences that run at once.
+    pub(crate) sequences: usize,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) metrics: Metrics,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// Requests that have not ended.
+    open: AtomicUsize,
+    block_tokens: usize,
+    total_blocks: usize,
+    /// The gauges when metrics were last read.
+    last_gauges: Mutex<EngineGauges>,
+}
+
+impl ServerState {
+    pub(crate) fn start(
+        sessions: Vec<Session>,
+        model: &Model,
+        texts: ModelTexts,
+        options: ServeOptions,
+    ) -> Result<Self, generate::Error> {
+        let first = sessions.first().map(Session::deployment).copied();
+        let first = first.ok_or_else(|| Diagnostics::from(Diagnostic::new("server", "has no session")))?;
+        let blocks = first.blocks();
+        let in_cache = (blocks.count / blocks.pools - 1) * blocks.rows;
+        let context = first.context.min(in_cache);
+        let sequences = first.batch * sessions.len();
+        let loads = sessions.iter().flat_map(Session::load);
+        let total_blocks = loads.flat_map(|load| load.available_blocks).sum();
+        let ServeLimits { waiting, wait, .. } = options.limits;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            engine: ServingEngine::start_replicas(sessions)?,
+            options,
+            root: model.dir.display().to_string(),
+            created: since.as_secs(),
+            texts,
+            sampling: model.generation.sampling.clone(),
+            stop_ids: model.stop_ids(),
+            context,
+            sequences,
+            admission: Admission::new(AdmissionLimits { running: sequences, waiting, wait }),
+            metrics: Metrics::new(),
+            phase: watch::Sender::new(Phase::Serving),
+            open: AtomicUsize::new(0),
+            block_tokens: blocks.rows,
+            total_blocks,
+            last_gauges: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Returns whether new requests are accepted.
+    ///
+    /// # Errors
+    /// The engine has failed, or the server shuts down.
+    pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
+        self.engine.check().map_err(|error| ApiError::unavailable(error.to_string()))?;
+        if self.phase() > Phase::Serving { Err(ApiError::shutting_down()) } else { Ok(()) }
+    }
+
+    /// Returns the name of the model that a request asks for; the first name if it asks for none.
+    ///
+    /// # Errors
+    /// The model is not served.
+    pub(crate) fn model_name(&self, asked: Option<&str>) -> Result<String, ApiError> {
+        let names = &self.options.names;
+        match asked {
+            None => Ok(names.first().cloned().unwrap_or_default()),
+            Some(asked) if names.iter().any(|name| name == asked) => Ok(asked.to_owned()),
+            Some(asked) => Err(ApiError::no_model(asked, names)),
+        }
+    }
+
+    pub(crate) fn gauges(&self) -> EngineGauges {
+        let mut gauges = EngineGauges {
+            block_tokens: self.block_tokens,
+            total_blocks: self.total_blocks,
+            waiting: self.admission.waiting(),
+            ..EngineGauges::default()
+        };
+        let mut last = self.last_gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(loads) = self.engine.load() else {
+            // A failed engine has no load. Counters must not decrease.
+            let EngineGauges { preemptions, hit_tokens, drafts, accepted_drafts, .. } = *last;
+            return EngineGauges { preemptions, hit_tokens, drafts, accepted_drafts, ..gauges };
+        };
+        for load in loads {
+            gauges.running += load.running;
+            gauges.waiting += load.waiting;
+            gauges.available_blocks += load.available_blocks.iter().sum::<usize>();
+            gauges.preemptions += load.preemptions;
+            gauges.hit_tokens += load.hit_tokens;
+            gauges.drafts += load.drafts;
+            gauges.accepted_drafts += load.accepted_drafts;
+        }
+        *last = gauges;
+        gauges
+    }
+
+    /// Returns the number of requests that have not ended.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// An open request. The server drains until there are none.
+#[derive(Debug)]
+pub(crate) struct OpenRequest(Arc<ServerState>);
+
+impl OpenRequest {
+    pub(crate) fn new(state: &Arc<ServerState>) -> Self {
+        state.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
