@@ -199,7 +199,7 @@ fn a_grammar_holds_for_each_sample_with_and_without_drafts() {
         let repeated = Request { prompt: [&ids[..], &ids].concat().into(), ..of("101 8", 1.0) };
         let drafted = engine.submit(repeated).unwrap().wait().unwrap();
         let load = engine.load().unwrap().remove(0);
-        assert_eq!(drafts == 0, load.drafts == 0, "{load:?}");
+        assert_eq!(drafts == 0, load.verified_drafts == 0, "{load:?}");
         all.push((vec![drafted.clone()], drafted));
     }
     assert_eq!(all[..2], all[2..]);

@@ -6,7 +6,7 @@ use ascend_tp::Cann;
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
-use ascend_tp::exec::{Clock, Marks};
+use ascend_tp::exec::{Clock, EngineOptions, Marks};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_machine::Soc;
 use ascend_tp_planner::train::job::peak_flops_per_s;
@@ -23,7 +23,7 @@ pub(super) struct Cards {
     pub(super) cann: Arc<Cann>,
     count: usize,
     /// Streams of a strict emulator are marked, so that its reports name ops.
-    pub(super) marks: Marks,
+    marks: Marks,
     emulator: Option<Emulator>,
     /// For example `8 emulated Ascend910B3 cards`.
     pub(super) description: String,
@@ -134,6 +134,15 @@ impl Cards {
 
     pub(super) fn kernels(&self) -> Result<KernelSource, Diagnostics> {
         kernels(self.is_emulated())
+    }
+
+    /// Returns the options of an engine on these cards.
+    ///
+    /// # Errors
+    /// The library of kernels cannot be used.
+    pub(super) fn engine_options(&self, group: &Arc<ProcessGroup>) -> Result<EngineOptions, Diagnostics> {
+        let (group, kernels) = (Arc::clone(group), self.kernels()?);
+        Ok(EngineOptions { group, marks: self.marks, kernels, ..EngineOptions::default() })
     }
 
     pub(super) const fn is_emulated(&self) -> bool {

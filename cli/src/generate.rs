@@ -37,12 +37,7 @@ const DEFAULT_CARDS: usize = 8;
 const DEFAULT_NEW_TOKENS: usize = 64;
 
 pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
-    let group = processes::join()?;
-    let done = run_in(options, &group);
-    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
-        group.fail(&text);
-    }
-    done
+    processes::run(|group| run_in(options, group))
 }
 
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
@@ -54,15 +49,7 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     let made = GenerateJob::new(options, &folder, &cards, group);
     let job = processes::agree(group, Inputs::of_model(&folder), made)?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
-    let kernels = cards.kernels()?;
-    let engine = EngineOptions {
-        group: Arc::clone(group),
-        marks: cards.marks,
-        launching,
-        kernels,
-        stop,
-        ..EngineOptions::default()
-    };
+    let engine = EngineOptions { launching, stop, ..cards.engine_options(group)? };
     let mut session = job.start(&cards, &engine)?;
     let generation = job.generate(&mut session, group.is_first())?;
     if interrupt::is_requested() {

@@ -65,14 +65,7 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     cards.require_numbers()?;
     let (recipe, layout, model) =
         processes::agree(group, Inputs::of_model(&options.model), read(options, &cards, group))?;
-    let kernels = cards.kernels()?;
-    let engine = EngineOptions {
-        group: Arc::clone(group),
-        marks: cards.marks,
-        kernels,
-        stop,
-        ..EngineOptions::default()
-    };
+    let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
         gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
             // Both factors of an adapter are nonzero, so that both have gradients.

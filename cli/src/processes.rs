@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
-use super::failure::Failure;
+use super::failure::{Failure, Outcome};
 use super::note;
 
 /// Joins the other processes, if a launcher started several. All processes must have the same
@@ -30,6 +30,18 @@ pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
     })?;
     agree_on(&group, "the options of each process", Inputs::of_process(), Ok(()))?;
     Ok(group)
+}
+
+/// Runs a command in the world of all processes. Its failure ends the other processes.
+pub(super) fn run(
+    command: impl FnOnce(&Arc<ProcessGroup>) -> Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
+    let group = join()?;
+    let done = command(&group);
+    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
+        group.fail(&text);
+    }
+    done
 }
 
 /// Returns the number of cards to use: the number of processes, if there are several.

@@ -190,12 +190,7 @@ impl std::str::FromStr for CacheBlocksChoice {
 }
 
 pub(super) fn run(options: &ServeArguments) -> Result<Outcome, Failure> {
-    let group = processes::join()?;
-    let done = run_in(options, &group);
-    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
-        group.fail(&text);
-    }
-    done
+    processes::run(|group| run_in(options, group))
 }
 
 fn run_in(options: &ServeArguments, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
@@ -220,18 +215,11 @@ fn run_in(options: &ServeArguments, group: &Arc<ProcessGroup>) -> Result<Outcome
     let listener = group.is_first().then(|| job.listen()).transpose()?;
     log_requests();
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
-    let kernels = cards.kernels()?;
-    let engine = EngineOptions {
-        group: Arc::clone(group),
-        marks: cards.marks,
-        launching,
-        kernels,
-        ..EngineOptions::default()
-    };
+    let engine = EngineOptions { launching, ..cards.engine_options(group)? };
     let sessions = job.start(&cards, &deployment, &engine)?;
     let Some(listener) = listener else {
         // The first process takes the requests, and ends all processes. Launchers send signals to
-        // each of them.
+        // each process.
         interrupt::end_in_order();
         ServingEngine::start_replicas(sessions)?.join()?;
         return Ok(Outcome::Done);
@@ -428,12 +416,7 @@ impl<'a> ServeJob<'a> {
         let limits = self.limits();
         raise_open_files(limits.connections);
         let protection = if self.api_keys.is_empty() { ", no API key" } else { "" };
-        let options = ServeOptions {
-            names: self.names,
-            api_keys: self.api_keys,
-            prefix_cache: !self.options.no_prefix_cache,
-            limits,
-        };
+        let options = ServeOptions { names: self.names, api_keys: self.api_keys, limits };
         let server = Server::start(sessions, &self.model, self.texts, options)?;
         // From now on, a signal lets running requests end.
         interrupt::end_in_order();
@@ -503,7 +486,7 @@ fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Returns the memory of the fullest card, and the part of it that the cache takes.
+/// Returns the memory of the fullest card, and the part that the cache takes.
 fn memory(programs: &ServingPrograms, cards: usize) -> (Bytes, Bytes) {
     let by_rank = (0..cards).map(|rank| memory_wanted(&programs.plans, rank));
     let total = |kinds: &[(&str, Bytes)]| kinds.iter().map(|(_, bytes)| *bytes).sum::<Bytes>();

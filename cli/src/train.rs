@@ -212,12 +212,7 @@ pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
     if let Some(outcome) = restarts::supervise(options)? {
         return Ok(outcome);
     }
-    let group = processes::join()?;
-    let done = run_in(options, &group);
-    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
-        group.fail(&text);
-    }
-    done
+    processes::run(|group| run_in(options, group))
 }
 
 fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
@@ -246,8 +241,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
-    let kernels = cards.kernels()?;
-    let (site, target) = (cards.site(), target_of(&cards.cann, group, &kernels));
+    let (site, target) = (cards.site(), target_of(&cards.cann, group, &cards.kernels()?));
     let resumed = Resumed::find(options, group)?;
     let made = TrainJob::new(options, &folder, wanted, site.as_ref(), target, group, resumed);
     let inputs = made.as_ref().map(|(job, _)| job.inputs()).unwrap_or_default();
@@ -263,13 +257,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     }
     // An interrupted run ends after a step, so the engine must not stop earlier.
     drop(stop);
-    let engine = EngineOptions {
-        group: Arc::clone(group),
-        marks: cards.marks,
-        clock: cards.clock(),
-        kernels,
-        ..EngineOptions::default()
-    };
+    let engine = EngineOptions { clock: cards.clock(), ..cards.engine_options(group)? };
     let mut trainer = job.start(&cards.cann, compiled, &engine)?;
     // Without `--save`, the sample uses a temporary checkpoint.
     let temporary =

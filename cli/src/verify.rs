@@ -24,12 +24,10 @@ use super::processes::{self, Inputs};
 use super::{cards, gradients, interrupt, print_json, print_report};
 
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
-    let group = processes::join()?;
-    let done = if options.train { gradients::run(options, &group) } else { run_in(options, &group) };
-    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
-        group.fail(&text);
-    }
-    done
+    processes::run(|group| match options.train {
+        true => gradients::run(options, group),
+        false => run_in(options, group),
+    })
 }
 
 fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
@@ -45,14 +43,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let precision = options.dtype.of(model.config.dtype);
-    let kernels = cards.kernels()?;
-    let engine = EngineOptions {
-        group: Arc::clone(group),
-        marks: cards.marks,
-        kernels,
-        stop,
-        ..EngineOptions::default()
-    };
+    let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
     let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), order, ..of };
     let verification = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;

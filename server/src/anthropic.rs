@@ -73,7 +73,7 @@ async fn answer(call: Call) -> Result<Response, ApiError> {
     let state = Arc::clone(&call.state);
     let read = off_reactor(move || read(&call.state, &call.body)).await;
     let MessageJob { request, answer, model, streams } = record.check(read)?;
-    record.asks(answer.usage.prompt_tokens, 1, 1, answer.seed);
+    record.set_request(answer.usage.prompt_tokens, 1, answer.seed);
     let generation = Generation::new(&state, vec![request], 1, record);
     let head = MessageHead { id: format!("msg_{}", new_id()), model };
     if streams {

@@ -1,4 +1,4 @@
-//! A chat, whatever API asks for it: the prompt, the grammar, and the parsed answer.
+//! Chats of all APIs: the prompt, the grammar, and the parsed answer.
 //!
 //! - Input: [`Settings`] and a [`Conversation`].
 //! - Output: a request of the library, and a [`ChatAnswer`], which turns its events into parts.
@@ -206,7 +206,7 @@ impl ChatAnswer {
         }
         let parser = self.choices[choice].parser.as_mut();
         let parts = parser.map(|parser| parser.push(&text)).unwrap_or_default();
-        let parts = self.kept(choice, parts);
+        let parts = self.wanted(choice, parts);
         ChatDelta { choice, parts, token: log_probabilities.map(|found| (id, found)), end: None }
     }
 
@@ -218,7 +218,7 @@ impl ChatAnswer {
             parts.extend(parser.push(&text));
             parts.extend(parser.finish());
         }
-        let parts = self.kept(choice, parts);
+        let parts = self.wanted(choice, parts);
         self.usage.sequence_ends(&sequence, choice);
         let ChatChoice { has_calls, .. } = self.choices[choice];
         let end = Some(ChatEnd { finish: sequence.finish, has_calls, is_named: self.is_named });
@@ -226,7 +226,7 @@ impl ChatAnswer {
     }
 
     /// Returns the parts without calls that the request does not want.
-    fn kept(&mut self, choice: usize, mut parts: Vec<AnswerPart>) -> Vec<AnswerPart> {
+    fn wanted(&mut self, choice: usize, mut parts: Vec<AnswerPart>) -> Vec<AnswerPart> {
         let most = if self.calls == CallCount::One { 1 } else { usize::MAX };
         parts.retain(|part| match part {
             AnswerPart::Text(_) | AnswerPart::Reasoning(_) => true,

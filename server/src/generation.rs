@@ -127,7 +127,7 @@ impl Generation {
         if let PromptWork::Waiting(permit, _) = work {
             let Poll::Ready(permit) = permit.as_mut().poll(context) else { return Ok(Poll::Pending) };
             let permit = permit.map_err(|error| ApiError::busy(error.to_string()))?;
-            self.record.starts();
+            self.record.set_started();
             if let PromptWork::Waiting(_, request) = std::mem::replace(work, PromptWork::Ended) {
                 let samples = u32::try_from(self.samples).unwrap_or(u32::MAX);
                 let handle = self.state.engine.submit_samples(*request, samples)?;

@@ -30,13 +30,13 @@ use crate::texts::ModelTexts;
 const CHECK: Duration = Duration::from_millis(50);
 
 /// Time for clients and probes to see that the engine has failed.
-const NOTICE: Duration = Duration::from_secs(1);
+const FAILURE_GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum time for connections to send their last bytes.
-const LAST_BYTES: Duration = Duration::from_secs(1);
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time before another try if the system has no more sockets.
-const NO_SOCKETS: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of threads that handle connections. The cards need the other cores.
 const MAX_THREADS: usize = 4;
@@ -121,7 +121,7 @@ impl Server {
         match accepting.await {
             Ok(connections) => {
                 // A slow reader gets the rest of the time for an answer that is complete.
-                let rest = served.as_ref().map_or(LAST_BYTES, |rest| *rest);
+                let rest = served.as_ref().map_or(CLOSE_LIMIT, |rest| *rest);
                 if timeout(rest, connections.shutdown()).await.is_err() {
                     debug!("connections were closed before their last bytes");
                 }
@@ -145,7 +145,7 @@ impl Server {
             sleep(CHECK).await;
             self.check_engine().await?;
         }
-        Ok(limit.saturating_sub(started.elapsed()).max(LAST_BYTES))
+        Ok(limit.saturating_sub(started.elapsed()).max(CLOSE_LIMIT))
     }
 
     /// Returns the failure of the engine, after its requests had time to report it.
@@ -153,7 +153,7 @@ impl Server {
         let checked = self.state.engine.check();
         if let Err(error) = &checked {
             warn!(%error, "the engine has failed");
-            sleep(NOTICE).await;
+            sleep(FAILURE_GRACE).await;
         }
         checked
     }
@@ -166,15 +166,15 @@ async fn accept(
     state: Arc<ServerState>,
 ) -> GracefulShutdown {
     let limits = state.options.limits;
-    let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     let connections = GracefulShutdown::new();
     let mut phase = state.phase.subscribe();
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let (place, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             next = next => next,
             _ = phase.wait_for(|phase| *phase == Phase::Ending) => break,
         };
@@ -182,7 +182,7 @@ async fn accept(
             Ok((stream, _)) => stream,
             Err(error) => {
                 warn!(%error, "no connection can be accepted");
-                sleep(NO_SOCKETS).await;
+                sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
@@ -192,7 +192,7 @@ async fn accept(
             if let Err(error) = served {
                 debug!(%error, "a connection ended early");
             }
-            drop(place);
+            drop(permit);
         });
     }
     connections

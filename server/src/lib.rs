@@ -25,9 +25,7 @@ mod record;
 mod routes;
 mod state;
 mod texts;
-mod vocabulary;
 
 pub use http::{ServeError, Server, StopSignal};
 pub use state::{ServeLimits, ServeOptions};
 pub use texts::ModelTexts;
-pub use vocabulary::Vocabulary;

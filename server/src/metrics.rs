@@ -31,7 +31,6 @@ pub(crate) struct Metrics {
     pub(crate) prompt_tokens: Counter,
     pub(crate) new_tokens: Counter,
     /// Prompt tokens of sequences that were looked up in the prefix cache.
-    pub(crate) query_tokens: Counter,
     /// Ended sequences by reason.
     finished: Mutex<BTreeMap<&'static str, u64>>,
     /// Responses by status.
@@ -86,7 +85,8 @@ pub(crate) struct EngineGauges {
     pub(crate) block_tokens: usize,
     pub(crate) preemptions: u64,
     pub(crate) hit_tokens: u64,
-    pub(crate) drafts: u64,
+    pub(crate) query_tokens: u64,
+    pub(crate) verified_drafts: u64,
     pub(crate) accepted_drafts: u64,
 }
 
@@ -126,7 +126,6 @@ impl Metrics {
             request_time: Histogram::new(&LATENCIES),
             prompt_tokens: Counter::default(),
             new_tokens: Counter::default(),
-            query_tokens: Counter::default(),
             finished: Mutex::default(),
             responses: Mutex::default(),
         }
@@ -152,9 +151,9 @@ impl Metrics {
             (&PROMPT_TOKENS, self.prompt_tokens.get() as f64),
             (&NEW_TOKENS, self.new_tokens.get() as f64),
             (&HIT_TOKENS, gauges.hit_tokens as f64),
-            (&QUERY_TOKENS, self.query_tokens.get() as f64),
+            (&QUERY_TOKENS, gauges.query_tokens as f64),
             (&PREEMPTIONS, gauges.preemptions as f64),
-            (&DRAFTS, gauges.drafts as f64),
+            (&DRAFTS, gauges.verified_drafts as f64),
             (&ACCEPTED_DRAFTS, gauges.accepted_drafts as f64),
         ] {
             text.labelled(series, &[(String::new(), value)]);

@@ -2,7 +2,8 @@
 //!
 //! - Input: events of the request.
 //! - Output: one line of the log when the record is dropped, and observations of metrics.
-//! - Invariant: each request is logged once, also if its client disconnects.
+//! - Invariants: each request is logged once, also if its client disconnects. The server drains
+//!   until no record is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use ascend_tp::generate::Finish;
 use tracing::info;
 
 use crate::error::ApiError;
-use crate::state::{OpenRequest, ServerState};
+use crate::state::ServerState;
 
 /// Reason of the end of a cancelled sequence in the metrics.
 const ABORT: &str = "abort";
@@ -29,7 +30,6 @@ enum Outcome {
 #[derive(Debug)]
 pub(crate) struct RequestRecord {
     state: Arc<ServerState>,
-    _open: OpenRequest,
     id: String,
     path: &'static str,
     seed: u64,
@@ -37,8 +37,6 @@ pub(crate) struct RequestRecord {
     started: Option<Instant>,
     first_token: Option<Instant>,
     prompt_tokens: usize,
-    /// Prompt tokens that are looked up in the prefix cache, once for each sample.
-    query_tokens: usize,
     new_tokens: usize,
     /// One per sequence.
     sequences: Vec<SequenceTimes>,
@@ -56,9 +54,9 @@ struct SequenceTimes {
 
 impl RequestRecord {
     pub(crate) fn new(state: &Arc<ServerState>, id: String, path: &'static str, arrived: Instant) -> Self {
+        state.begin_request();
         Self {
             state: Arc::clone(state),
-            _open: OpenRequest::new(state),
             id,
             path,
             seed: 0,
@@ -66,7 +64,6 @@ impl RequestRecord {
             started: None,
             first_token: None,
             prompt_tokens: 0,
-            query_tokens: 0,
             new_tokens: 0,
             sequences: Vec::new(),
             ended: 0,
@@ -75,28 +72,19 @@ impl RequestRecord {
     }
 
     /// Notes the size and the seed of the request.
-    pub(crate) fn asks(&mut self, prompt_tokens: usize, prompts: usize, samples: usize, seed: u64) {
+    pub(crate) fn set_request(&mut self, prompt_tokens: usize, sequences: usize, seed: u64) {
         self.prompt_tokens = prompt_tokens;
-        if self.state.options.prefix_cache {
-            self.query_tokens = prompt_tokens * samples;
-        }
-        self.sequences = vec![SequenceTimes::default(); prompts * samples];
+        self.sequences = vec![SequenceTimes::default(); sequences];
         self.seed = seed;
     }
 
-    /// Notes that the prompts are not looked up in the prefix cache.
-    pub(crate) const fn skips_prefix_cache(&mut self) {
-        self.query_tokens = 0;
-    }
-
     /// Notes that the first sequences may run.
-    pub(crate) fn starts(&mut self) {
+    pub(crate) fn set_started(&mut self) {
         if self.started.is_none() {
             let now = Instant::now();
             self.started = Some(now);
             self.state.metrics.queue_time.observe(now - self.arrived);
             self.state.metrics.prompt_tokens.add(self.prompt_tokens);
-            self.state.metrics.query_tokens.add(self.query_tokens);
         }
     }
 
@@ -171,5 +159,6 @@ impl Drop for RequestRecord {
             outcome,
             "request"
         );
+        self.state.end_request();
     }
 }

@@ -1,4 +1,4 @@
-//! Paths of the server, and what all requests have in common.
+//! Paths of the server, request ids, API keys and bodies.
 //!
 //! - Input: HTTP requests.
 //! - Output: the [`router`], and a [`Call`] for each handler.
@@ -82,7 +82,7 @@ pub(crate) fn new_id() -> String {
 /// Checks the API key of a request.
 ///
 /// # Errors
-/// The server has keys, and the request has none of them.
+/// The server has keys, and the request has another or none.
 pub(crate) fn authorize(state: &ServerState, headers: &HeaderMap) -> Result<(), ApiError> {
     let keys = &state.options.api_keys;
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

@@ -26,8 +26,6 @@ pub struct ServeOptions {
     pub names: Vec<String>,
     /// Accepted API keys. Without keys, every request is accepted.
     pub api_keys: Vec<String>,
-    /// Whether prompts are looked up in the prefix cache, for the metrics.
-    pub prefix_cache: bool,
     /// Limits of requests and connections.
     pub limits: ServeLimits,
 }
@@ -172,8 +170,10 @@ impl ServerState {
         let mut last = self.last_gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(loads) = self.engine.load() else {
             // A failed engine has no load. Counters must not decrease.
-            let EngineGauges { preemptions, hit_tokens, drafts, accepted_drafts, .. } = *last;
-            return EngineGauges { preemptions, hit_tokens, drafts, accepted_drafts, ..gauges };
+            let EngineGauges { preemptions, hit_tokens, query_tokens, .. } = *last;
+            let EngineGauges { verified_drafts, accepted_drafts, .. } = *last;
+            gauges = EngineGauges { preemptions, hit_tokens, query_tokens, ..gauges };
+            return EngineGauges { verified_drafts, accepted_drafts, ..gauges };
         };
         for load in loads {
             gauges.running += load.running;
@@ -181,32 +181,25 @@ impl ServerState {
             gauges.available_blocks += load.available_blocks.iter().sum::<usize>();
             gauges.preemptions += load.preemptions;
             gauges.hit_tokens += load.hit_tokens;
-            gauges.drafts += load.drafts;
+            gauges.query_tokens += load.query_tokens;
+            gauges.verified_drafts += load.verified_drafts;
             gauges.accepted_drafts += load.accepted_drafts;
         }
         *last = gauges;
         gauges
     }
 
+    /// Counts a request, until [`end_request`](Self::end_request).
+    pub(crate) fn begin_request(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_request(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Returns the number of requests that have not ended.
     pub(crate) fn open_requests(&self) -> usize {
         self.open.load(Ordering::Relaxed)
-    }
-}
-
-/// An open request. The server drains until there are none.
-#[derive(Debug)]
-pub(crate) struct OpenRequest(Arc<ServerState>);
-
-impl OpenRequest {
-    pub(crate) fn new(state: &Arc<ServerState>) -> Self {
-        state.open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(state))
-    }
-}
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

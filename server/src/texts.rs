@@ -11,15 +11,11 @@ use std::sync::Arc;
 use ascend_tp::Diagnostics;
 use ascend_tp::base::Diagnostic;
 use ascend_tp::generate::chat::ChatTemplate;
+use ascend_tp::generate::tokenizer::Vocabulary;
 use ascend_tp::generate::{Model, Tokenizer};
-use serde_json::Value;
 
 use crate::grammar::GrammarCompiler;
 use crate::output::{ReasoningParserKind, ToolParserKind};
-use crate::vocabulary::Vocabulary;
-
-const TEMPLATE_FILE: &str = "chat_template.jinja";
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// Tokenizer, template, grammars and parsers of a model.
 #[derive(Clone, Debug)]
@@ -45,24 +41,22 @@ impl ModelTexts {
     pub fn open(model: &Model, template: Option<&Path>) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let tokenizer = keep(model.tokenizer(), &mut problems);
-        let vocabulary = keep(Vocabulary::open(&model.dir, model.config.vocab_size), &mut problems);
         let opened = match template {
             None => ChatTemplate::open(&model.dir).map_err(|found| helped(&found)),
             Some(file) => ChatTemplate::open_file(&model.dir, file).inspect_err(|found| {
                 problems.append(found.clone());
             }),
         };
-        let (Some(tokenizer), Some(vocabulary), true) = (tokenizer, vocabulary, problems.is_empty()) else {
-            return Err(problems);
-        };
-        let text = template_text(&model.dir, template);
+        let (Some(tokenizer), true) = (tokenizer, problems.is_empty()) else { return Err(problems) };
+        let vocabulary = tokenizer.vocabulary();
+        let text = opened.as_ref().map_or("", ChatTemplate::text);
         Ok(Self {
+            tool_parser: ToolParserKind::from_template(text),
+            reasoning_parser: ReasoningParserKind::from_template(text),
             grammars: GrammarCompiler::new(&vocabulary, &model.stop_ids()).map(Arc::new),
             tokenizer,
             vocabulary: Arc::new(vocabulary),
             template: opened,
-            tool_parser: ToolParserKind::from_template(&text),
-            reasoning_parser: ReasoningParserKind::from_template(&text),
         })
     }
 }
@@ -78,18 +72,6 @@ fn helped(found: &Diagnostics) -> Diagnostics {
         problems.push(problem.clone().help("start the server with --chat-template FILE"));
     }
     problems
-}
-
-/// Returns the text of the template that is in use; empty without one.
-fn template_text(dir: &Path, template: Option<&Path>) -> String {
-    let file = template.map_or_else(|| dir.join(TEMPLATE_FILE), Path::to_path_buf);
-    std::fs::read_to_string(file).unwrap_or_else(|_missing| {
-        let config = std::fs::read(dir.join(TOKENIZER_CONFIG)).unwrap_or_default();
-        let config: Value = serde_json::from_slice(&config).unwrap_or_default();
-        let named = config["chat_template"].as_array().into_iter().flatten();
-        let named: Vec<&str> = named.filter_map(|named| named["template"].as_str()).collect();
-        config["chat_template"].as_str().map_or_else(|| named.concat(), str::to_owned)
-    })
 }
 
 /// Returns the problem of a chat request to a model without a template.

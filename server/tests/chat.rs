@@ -2,17 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::{Running, Setup, shared};
+use crate::{Running, Setup, shared, with};
 
 const PATH: &str = "/v1/chat/completions";
 
 fn body(more: &Value) -> Value {
-    let mut body = json!({"model": "kjv", "messages": [{"role": "user", "content": "In the beginning"}],
+    let base = json!({"model": "kjv", "messages": [{"role": "user", "content": "In the beginning"}],
         "max_completion_tokens": 12, "seed": 3});
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    body
+    with(base, more)
 }
 
 /// Joins the deltas of a stream into whole choices.

@@ -2,16 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::shared;
+use crate::{shared, with};
 
 const PATH: &str = "/v1/completions";
 
 fn body(prompt: &str, more: &Value) -> Value {
-    let mut body = json!({"model": "kjv", "prompt": prompt, "max_tokens": 12, "seed": 7});
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    body
+    with(json!({"model": "kjv", "prompt": prompt, "max_tokens": 12, "seed": 7}), more)
 }
 
 /// Joins the chunks of a stream into whole choices.

@@ -21,6 +21,7 @@ use ascend_tp::generate::{Model, Session};
 use ascend_tp_server::{ModelTexts, ServeError, ServeLimits, ServeOptions, Server, StopSignal};
 
 use client::Client;
+use serde_json::Value;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -67,7 +68,7 @@ impl Running {
         let grammars = Arc::clone(texts.grammars.as_ref().unwrap());
         let session = session.constraints(grammars).prompt_log_probabilities().start().unwrap();
         let names = vec!["kjv".to_owned(), "other".to_owned()];
-        let options = ServeOptions { names, api_keys: keys, prefix_cache: true, limits };
+        let options = ServeOptions { names, api_keys: keys, limits };
         let server = Server::start(vec![session], &model, texts, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), StopSignal::new());
@@ -92,4 +93,12 @@ static SHARED: LazyLock<Running> = LazyLock::new(|| Running::start(Setup::defaul
 
 fn shared() -> Client {
     SHARED.client()
+}
+
+/// Returns a body with more fields, or other values of its fields.
+fn with(mut body: Value, more: &Value) -> Value {
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
 }

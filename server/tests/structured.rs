@@ -7,7 +7,7 @@ use crate::{Running, Setup, shared};
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
-/// Number of tokens in which every answer of these tests ends.
+/// Number of tokens that suffices for every answer of these tests.
 const ENOUGH: usize = 900;
 
 /// A linear congruential generator (Knuth's MMIX): a fixed set of schemas.
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// Returns a schema whose shortest and longest texts are bounded.
+/// Returns a schema for texts of bounded length.
 fn schema(random: &mut Random, depth: u64) -> Value {
     let kinds = if depth == 0 { 7 } else { 10 };
     match random.below(kinds) {
@@ -105,7 +105,7 @@ fn the_validator_refuses_other_forms() {
     }
 }
 
-/// The tiny model writes nonsense at temperature 1, and the grammar makes valid JSON of it.
+/// The tiny model writes nonsense at temperature 1, and the grammar turns it into valid JSON.
 #[test]
 fn a_hundred_schemas_have_valid_answers() {
     let running = Running::start(Setup { context: 1000, ..Setup::default() });

@@ -38,7 +38,7 @@ use super::steps::{RequestKey, SequenceEvent};
 use events::{EventSender, event_queue};
 pub use events::{RequestHandle, RequestOutput};
 
-/// A session that serves requests on a thread of its own, or several sessions of one model, the
+/// A session that serves requests on a separate thread, or several sessions of one model, the
 /// replicas.
 ///
 /// ```
@@ -97,7 +97,7 @@ struct Submission {
     request: Request,
 }
 
-/// What arrived since the last step.
+/// Requests and cancellations since the last step.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Arrivals {
     submissions: Vec<Submission>,
@@ -377,7 +377,7 @@ impl EngineThread {
         }
     }
 
-    /// Returns what arrived. Waits if there is nothing to do.
+    /// Returns the arrivals. Waits if there is nothing to do.
     fn arrivals(&mut self) -> Result<Arrivals, Error> {
         let mut arrived = Arrivals::default();
         if self.group.is_first() {

@@ -1,7 +1,7 @@
 //! One running sequence: its settings, its tokens so far, and their text.
 //!
 //! - Input: the logits of the sequence's new positions.
-//! - Output: the chosen tokens, and what the caller receives for them.
+//! - Output: the chosen tokens, and their texts and log-probabilities.
 //! - Invariants: a token depends on the request and its own logits alone. A draft is kept if and
 //!   only if the request chooses the same token at its position.
 //! - Not here: when a sequence runs, and next to which ones.
@@ -39,7 +39,7 @@ pub(super) struct Choice {
     pub(super) finish: Option<Finish>,
 }
 
-/// What the caller receives for one token.
+/// A new token, as the caller receives it.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     /// Id in the vocabulary.
@@ -50,7 +50,7 @@ pub struct NewToken {
     pub log_probabilities: Option<LogProbabilities>,
 }
 
-/// What the caller receives for one step.
+/// The new tokens of one step, as the caller receives them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub(super) tokens: SmallVec<[NewToken; 1]>,
@@ -84,7 +84,7 @@ struct ScoringFailure {
     source: SamplingError,
 }
 
-/// What all sequences of a session share.
+/// Settings of all sequences of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SequenceSetup<'a> {
     pub(super) tokenizer: Option<&'a Arc<Tokenizer>>,
@@ -97,7 +97,7 @@ pub(super) struct SequenceSetup<'a> {
 }
 
 impl RunningSequence {
-    /// Starts a sequence with the ids of its prompt. `sample` is added to the request's number.
+    /// Starts a sequence with the ids of a prompt. `sample` is added to the request's number.
     pub(super) fn new(
         request: &Arc<Request>,
         ids: &[u32],

@@ -65,7 +65,7 @@ pub enum SequenceEvent<'a> {
     Failed(Error),
 }
 
-/// What a step did.
+/// Counts and times of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepSummary {
     /// Time between the start of the step and its outputs.
@@ -112,7 +112,7 @@ impl Session {
         self.submit(&Arc::new(request.clone()), &ids, samples)
     }
 
-    /// Adds a request with the ids of its prompt. `request` was checked.
+    /// Adds a checked request with the ids of a prompt.
     pub(super) fn submit(
         &mut self,
         request: &Arc<Request>,
@@ -291,7 +291,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds the log-probabilities of the prompts whose chunks returned all logits. The next step
+    /// Adds the log-probabilities of prompts from chunks that returned all logits. The next step
     /// waits for them, because a NaN among them ends the request and clears the caches.
     fn score_prompts(&mut self, plans: &[Option<StepPlan>], outputs: &StepOutputs) {
         for (pool, plan) in plans.iter().enumerate() {
@@ -350,7 +350,7 @@ impl Session {
         jobs
     }
 
-    /// Tells the schedulers what was chosen.
+    /// Gives the chosen tokens to the schedulers.
     fn complete(&mut self, plans: &[Option<StepPlan>], jobs: &[Job<'_>]) -> Result<(), Error> {
         for (pool, plan) in plans.iter().enumerate() {
             let Some(plan) = plan else { continue };
@@ -424,7 +424,7 @@ impl Session {
         cancelled.into_iter().for_each(|request| self.end_request(request, on_event));
     }
 
-    /// Cancels a request, and sends the ends of its sequences.
+    /// Cancels a request, and sends the end of each sequence.
     pub(super) fn end_request(
         &mut self,
         key: RequestKey,

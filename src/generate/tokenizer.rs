@@ -1,7 +1,7 @@
 //! Conversion between text and token ids.
 //!
 //! Input: the tokenizer files of a checkpoint. Output: a [`Tokenizer`], which encodes and decodes
-//! texts; a [`TokenStream`], which decodes ids one by one.
+//! texts; a [`TokenStream`], which decodes ids one by one; a `Vocabulary`, the bytes of each token.
 //!
 //! Invariants:
 //! - Every id of a text is below the model's vocabulary size.
@@ -19,6 +19,8 @@ mod split;
 mod stream;
 #[cfg(feature = "text")]
 mod tiktoken;
+#[cfg(feature = "text")]
+mod vocabulary;
 
 use std::ops::Range;
 
@@ -27,6 +29,8 @@ pub use absent::Tokenizer;
 #[cfg(feature = "text")]
 pub use hub::Tokenizer;
 pub use stream::TokenStream;
+#[cfg(feature = "text")]
+pub use vocabulary::Vocabulary;
 
 /// A token of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]

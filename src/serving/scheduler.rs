@@ -72,6 +72,7 @@ pub struct Scheduler {
     next_arrival: u64,
     preemptions: u64,
     hit_tokens: u64,
+    query_tokens: u64,
     verified_drafts: u64,
     accepted_drafts: u64,
 }
@@ -133,6 +134,7 @@ impl Scheduler {
             next_arrival: 0,
             preemptions: 0,
             hit_tokens: 0,
+            query_tokens: 0,
             verified_drafts: 0,
             accepted_drafts: 0,
         })
@@ -267,7 +269,8 @@ impl Scheduler {
             available_slots: self.states.slots.as_ref().map(SlotPool::available),
             preemptions: self.preemptions,
             hit_tokens: self.hit_tokens,
-            drafts: self.verified_drafts,
+            query_tokens: self.query_tokens,
+            verified_drafts: self.verified_drafts,
             accepted_drafts: self.accepted_drafts,
         }
     }

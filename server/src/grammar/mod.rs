@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ascend_tp::Diagnostics;
 use ascend_tp::base::Diagnostic;
+use ascend_tp::generate::tokenizer::Vocabulary;
 use ascend_tp::generate::{Constraint, ConstraintCompiler, Grammar};
 use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::{Matcher, ParserFactory, regex_to_lark};
 use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-use crate::Vocabulary;
 use crate::fields::{MAX_PROBLEMS, short};
 use crate::output::{CallCount, ForcedTool, ReasoningParserKind, ToolParserKind, literal};
 

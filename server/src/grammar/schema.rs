@@ -40,7 +40,7 @@ pub(super) const FORMATS: [&str; 11] =
 /// Field of a schema with options of llguidance.
 const OPTIONS: &str = "x-guidance";
 
-/// Keywords whose value is a schema or a list of schemas.
+/// Keywords with a schema or a list of schemas.
 const SCHEMAS: [&str; 8] = [
     "items",
     "additionalItems",
@@ -52,7 +52,7 @@ const SCHEMAS: [&str; 8] = [
     "contains",
 ];
 
-/// Keywords whose value has a schema per name.
+/// Keywords with a schema per name.
 const NAMED_SCHEMAS: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
 /// Parses and prepares a JSON schema.

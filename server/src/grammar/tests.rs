@@ -10,8 +10,10 @@ use rand::{RngExt, SeedableRng};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use ascend_tp::generate::Tokenizer;
+use ascend_tp::generate::tokenizer::Vocabulary;
+
 use super::{CACHED, Constraint, ConstraintCompiler, Grammar, GrammarCompiler, MAX_GRAMMAR_BYTES};
-use crate::Vocabulary;
 use crate::output::{
     AnswerFormat, AnswerParser, AnswerPart, CallCount, ForcedTool, ReasoningParserKind, ToolParserKind,
 };
@@ -36,13 +38,17 @@ impl Model {
             (0..256).map(|byte| (format!("<0x{byte:02X}>"), byte.into())).collect();
         let special = ["<end>", "<end2>"].iter().chain(special).enumerate();
         let added: Vec<Value> = special
-            .map(|(at, content)| json!({"id": 256 + at, "content": content, "special": true}))
+            .map(|(at, content)| {
+                json!({"id": 256 + at, "content": content, "special": true, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false})
+            })
             .collect();
         let size = 256 + added.len();
-        let tokenizer = json!({"added_tokens": added, "model": {"vocab": vocabulary}});
+        let model = json!({"type": "WordLevel", "vocab": vocabulary, "unk_token": "<0x00>"});
+        let tokenizer = json!({"version": "1.0", "added_tokens": added, "model": model});
         std::fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
         // Padding rows, as published models have.
-        Self::new(Vocabulary::open(dir.path(), size + 7).unwrap(), &[256, 257])
+        Self::new(Tokenizer::open(dir.path(), size + 7).unwrap().vocabulary(), &[256, 257])
     }
 
     fn constraint(&self, grammar: &Grammar) -> Box<dyn Constraint> {
@@ -78,7 +84,7 @@ impl Model {
 
 static SHIPPED: LazyLock<Model> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/kjv-qwen2");
-    Model::new(Vocabulary::open(&dir, 4096).unwrap(), &[0])
+    Model::new(Tokenizer::open(&dir, 4096).unwrap().vocabulary(), &[0])
 });
 
 static BYTES: LazyLock<Model> = LazyLock::new(|| Model::of_bytes(&[]));

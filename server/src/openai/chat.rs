@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::messages::Conversation;
 use super::sampling::{MAX_LOGPROBS, Settings, StreamOptions, refused};
-use super::stream::{self, Chunks};
+use super::stream::{self, ChunkWriter, Chunks};
 use super::{AnswerHead, finish_reason, logprobs};
 use crate::chat::{ChatAnswer, ChatDelta, ChatEnd, ChatPlan};
 use crate::error::ApiError;
@@ -47,12 +47,13 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
     let read = off_reactor(move || read(&call.state, &call.body)).await;
     let ChatJob { request, answer, head, stream } = record.check(read)?;
     let samples = answer.len();
-    record.asks(answer.usage.prompt_tokens, 1, samples, answer.seed);
+    record.set_request(answer.usage.prompt_tokens, samples, answer.seed);
     let generation = Generation::new(&state, vec![request], samples, record);
     match stream {
         Some(options) => {
             let began = vec![false; samples];
-            stream::respond(generation, StreamedChat { head, answer, options, began }).await
+            let writer = ChunkWriter { head, object: "chat.completion.chunk", options };
+            stream::respond(generation, StreamedChat { writer, answer, began }).await
         }
         None => whole(generation, answer, &head).await,
     }
@@ -178,22 +179,15 @@ async fn whole(
 }
 
 struct StreamedChat {
-    head: AnswerHead,
+    writer: ChunkWriter,
     answer: ChatAnswer,
-    options: StreamOptions,
     /// Whether a choice has sent its role.
     began: Vec<bool>,
 }
 
 impl StreamedChat {
     fn chunk(&self, choices: &Value) -> Bytes {
-        let mut chunk = self.head.object("chat.completion.chunk", choices);
-        if self.options.continuous_usage_stats {
-            chunk["usage"] = self.answer.usage.json();
-        } else if self.options.include_usage {
-            chunk["usage"] = Value::Null;
-        }
-        stream::data(&chunk)
+        self.writer.chunk(choices, &self.answer.usage)
     }
 
     fn delta(&self, index: usize, delta: &Value, logprobs: &Value, finish: Option<&str>) -> Bytes {
@@ -244,17 +238,10 @@ impl Chunks for StreamedChat {
     }
 
     fn on_end(&mut self) -> Vec<Bytes> {
-        let mut events = Vec::new();
-        if self.options.include_usage {
-            let mut last = self.head.object("chat.completion.chunk", &json!([]));
-            last["usage"] = self.answer.usage.json();
-            events.push(stream::data(&last));
-        }
-        events.push(stream::done());
-        events
+        self.writer.end(&self.answer.usage)
     }
 
     fn on_error(&mut self, error: &ApiError) -> Vec<Bytes> {
-        vec![stream::data(&error.body()), stream::done()]
+        stream::failed(error)
     }
 }

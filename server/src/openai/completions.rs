@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::logprobs::CompletionLogprobs;
 use super::sampling::{AnswerGrammar, MAX_LOGPROBS, Settings, StreamOptions};
-use super::stream::{self, Chunks};
+use super::stream::{self, ChunkWriter, Chunks};
 use super::{AnswerHead, Usage, finish_reason, last_text, token_text};
 use crate::error::ApiError;
 use crate::fields::{Fields, MAX_PROBLEMS};
@@ -44,14 +44,14 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
     let read = off_reactor(move || Job::read(&call.state, &call.body)).await;
     let Job { requests, answer } = record.check(read)?;
     let samples = answer.samples;
-    record.asks(answer.usage.prompt_tokens, requests.len(), samples, answer.seed);
-    if requests.iter().any(|request| request.prompt_log_probabilities.is_some()) {
-        record.skips_prefix_cache();
-    }
+    record.set_request(answer.usage.prompt_tokens, requests.len() * samples, answer.seed);
     let stream = answer.stream;
     let generation = Generation::new(&state, requests, samples, record);
     match stream {
-        Some(options) => stream::respond(generation, StreamedAnswer { answer, options }).await,
+        Some(options) => {
+            let writer = ChunkWriter { head: answer.head.clone(), object: OBJECT, options };
+            stream::respond(generation, StreamedAnswer { writer, answer }).await
+        }
         None => whole(generation, answer).await,
     }
 }
@@ -308,19 +308,13 @@ async fn whole(mut generation: Generation, mut answer: Answer) -> Result<Respons
 }
 
 struct StreamedAnswer {
+    writer: ChunkWriter,
     answer: Answer,
-    options: StreamOptions,
 }
 
 impl StreamedAnswer {
     fn chunk(&self, choices: &Value) -> Bytes {
-        let mut chunk = self.answer.head.object(OBJECT, choices);
-        if self.options.continuous_usage_stats {
-            chunk["usage"] = self.answer.usage.json();
-        } else if self.options.include_usage {
-            chunk["usage"] = Value::Null;
-        }
-        stream::data(&chunk)
+        self.writer.chunk(choices, &self.answer.usage)
     }
 
     fn choice(&mut self, index: usize) -> Bytes {
@@ -364,17 +358,10 @@ impl Chunks for StreamedAnswer {
     }
 
     fn on_end(&mut self) -> Vec<Bytes> {
-        let mut events = Vec::new();
-        if self.options.include_usage {
-            let mut last = self.answer.head.object(OBJECT, &json!([]));
-            last["usage"] = self.answer.usage.json();
-            events.push(stream::data(&last));
-        }
-        events.push(stream::done());
-        events
+        self.writer.end(&self.answer.usage)
     }
 
     fn on_error(&mut self, error: &ApiError) -> Vec<Bytes> {
-        vec![stream::data(&error.body()), stream::done()]
+        stream::failed(error)
     }
 }

@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::generate::LogProbabilities;
+use ascend_tp::generate::tokenizer::Vocabulary;
 use serde_json::{Map, Value, json};
-
-use crate::vocabulary::Vocabulary;
 
 /// The number for a probability of zero, as in vLLM.
 const IMPOSSIBLE: f32 = -9999.0;
@@ -93,8 +92,8 @@ mod tests {
     #[test]
     fn offsets_count_characters_and_halves_share_one() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/kjv-qwen2");
-        let vocabulary = Vocabulary::open(&dir, 4096).unwrap();
-        let ids = Tokenizer::open(&dir, 4096).unwrap().encode("é中 the").unwrap();
+        let tokenizer = Tokenizer::open(&dir, 4096).unwrap();
+        let (vocabulary, ids) = (tokenizer.vocabulary(), tokenizer.encode("é中 the").unwrap());
         let found = LogProbabilities { chosen: f32::NEG_INFINITY, likeliest: vec![(5, -0.5)] };
         let mut logprobs = CompletionLogprobs::default();
         for (at, id) in ids.iter().enumerate() {

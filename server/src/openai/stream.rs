@@ -17,6 +17,8 @@ use futures_core::Stream;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::sampling::StreamOptions;
+use super::{AnswerHead, Usage};
 use crate::error::ApiError;
 use crate::generation::{Event, Generation};
 
@@ -38,8 +40,45 @@ pub(crate) fn data(value: &Value) -> Bytes {
 }
 
 /// Returns the event that ends a stream of OpenAI.
-pub(crate) const fn done() -> Bytes {
+const fn done() -> Bytes {
     Bytes::from_static(b"data: [DONE]\n\n")
+}
+
+/// Writes the chunks of OpenAI's streams.
+pub(crate) struct ChunkWriter {
+    pub(crate) head: AnswerHead,
+    pub(crate) object: &'static str,
+    pub(crate) options: StreamOptions,
+}
+
+impl ChunkWriter {
+    /// Returns the event of a chunk with these choices.
+    pub(crate) fn chunk(&self, choices: &Value, usage: &Usage) -> Bytes {
+        let mut chunk = self.head.object(self.object, choices);
+        if self.options.continuous_usage_stats {
+            chunk["usage"] = usage.json();
+        } else if self.options.include_usage {
+            chunk["usage"] = Value::Null;
+        }
+        data(&chunk)
+    }
+
+    /// Returns the last events: the usage, if the request asks for it, and the end.
+    pub(crate) fn end(&self, usage: &Usage) -> Vec<Bytes> {
+        let mut events = Vec::new();
+        if self.options.include_usage {
+            let mut last = self.head.object(self.object, &Value::Array(Vec::new()));
+            last["usage"] = usage.json();
+            events.push(data(&last));
+        }
+        events.push(done());
+        events
+    }
+}
+
+/// Returns the last events after an error.
+pub(crate) fn failed(error: &ApiError) -> Vec<Bytes> {
+    vec![data(&error.body()), done()]
 }
 
 struct Streaming<C> {

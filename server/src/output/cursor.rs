@@ -1,4 +1,4 @@
-//! Scanning of text of which the end is not received yet.
+//! Scanning of text that is still being received.
 //!
 //! Each function decides by the text before its position alone, so that more text never changes a
 //! decision.
@@ -9,7 +9,7 @@ const NAME: usize = 256;
 /// The reason why a rule does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The text may match when more of it is received.
+    /// The text may match when more text is received.
     More,
     /// The text does not match, whatever follows.
     Never {

@@ -40,6 +40,8 @@ pub struct ChatTemplate {
     /// Templates `default` and, if there is one, `tool_use`.
     environment: Environment<'static>,
     file: String,
+    /// Texts of all templates.
+    text: String,
     has_tool_use: bool,
     /// Whether the template has generation blocks.
     has_blocks: bool,
@@ -87,11 +89,12 @@ impl ChatTemplate {
         let default = blocks::rewrite(&texts.default);
         environment.add_template_owned(DEFAULT, default.text).map_err(refused)?;
         let has_tool_use = texts.tool_use.is_some();
+        let text = texts.default + texts.tool_use.as_deref().unwrap_or_default();
         if let Some(text) = texts.tool_use {
             environment.add_template_owned(TOOL_USE, blocks::rewrite(&text).text).map_err(refused)?;
         }
         let variables = special_tokens(&read_json(dir, TOKENS)?, config);
-        Ok(Self { environment, file, has_tool_use, has_blocks: default.blocks > 0, variables })
+        Ok(Self { environment, file, text, has_tool_use, has_blocks: default.blocks > 0, variables })
     }
 
     /// Returns the template with a fixed time for `strftime_now`, shown in the system's time zone.
@@ -134,6 +137,12 @@ impl ChatTemplate {
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// Returns the Jinja text of the template, with that of its variant for tools.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the text of a conversation and the byte ranges of the generation blocks; `None` if

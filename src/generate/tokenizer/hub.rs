@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::split::{CONTEXT, SplitRule};
-use super::{Piece, TokenStream, tiktoken};
+use super::{Piece, TokenStream, Vocabulary, tiktoken};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::weights::file;
 
@@ -233,6 +233,13 @@ impl Tokenizer {
     #[doc(hidden)]
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// Returns the bytes of the tokens of all rows of the model.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::of(&self.inner, self.vocab_size)
     }
 
     fn failed(&self, message: &str, error: &tokenizers::Error) -> Diagnostics {

@@ -271,6 +271,17 @@ mod tests {
         assert_eq!(tokenizer.encode("cafe\u{301}").unwrap(), tokenizer.encode("caf\u{e9}").unwrap());
     }
 
+    #[test]
+    fn the_vocabulary_has_the_bytes_of_the_file() {
+        let tokens = trained(50);
+        let vocabulary = open(&file(&tokens), 1000).unwrap().vocabulary();
+        for (id, token) in (0..).zip(&tokens) {
+            assert_eq!(vocabulary.bytes(id), token);
+        }
+        let end = tokens.len() as u32;
+        assert_eq!((vocabulary.text(end).as_str(), vocabulary.is_special(end)), ("<|endoftext|>", true));
+    }
+
     proptest! {
         // Each case trains a vocabulary and opens a tokenizer.
         #![proptest_config(ProptestConfig::with_cases(48))]

@@ -105,6 +105,9 @@ impl Scheduler {
         sequence.first_hit.get_or_insert(cached);
         sequence.published = cached / size;
         self.hit_tokens += u64::from(cached);
+        if !sequence.scores_prompt() {
+            self.query_tokens += u64::from(known);
+        }
         let at = self.order.partition_point(|ordered| ordered.rank < sequence.rank);
         self.order.insert(at, Ordered { rank: sequence.rank, table });
         self.running[crate::base::Id::index(table)] = Some(sequence);

@@ -75,11 +75,6 @@ impl Scheduler {
         }
         let drafts = len(&row.drafts);
         let new = len(&result.tokens);
-        if drafts > 0 {
-            self.verified_drafts += u64::from(drafts);
-            self.accepted_drafts += u64::from(new.saturating_sub(1));
-        }
-        let sequence = self.sequence_mut(row.table);
         sequence.tokens.extend_from_slice(&result.tokens);
         sequence.lengths.known += new;
         sequence.lengths.computed = row.end + new.saturating_sub(1);
@@ -97,6 +92,8 @@ impl Scheduler {
         }
         let id = sequence.id;
         let phase = sequence.phase;
+        self.verified_drafts += u64::from(drafts);
+        self.accepted_drafts += u64::from(new.saturating_sub(1));
         self.publish(row);
         match (phase, in_flight) {
             (Phase::Ended, 0) => drop(self.release(row.table)),

@@ -165,12 +165,11 @@ impl Scheduler {
         if has_snapshots && start < border {
             end = end.min(border);
         }
+        let padded = shapes.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
         if !self.grant(table, end, &mut step.budget) {
             return;
         }
         let save = self.save(table, end, step);
-        let shapes = if scores { &self.config.scored_chunks } else { &self.config.chunks };
-        let padded = shapes.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
         step.budget.chunk_tokens -= u64::from(padded);
         let result = ResultRef { step: self.next_step, row: ResultRow::Chunk };
         let sequence = self.sequence_mut(table);

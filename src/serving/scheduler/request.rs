@@ -107,8 +107,10 @@ pub struct Load {
     pub preemptions: u64,
     /// Number of prompt and recomputed tokens that came from prefix hits since the start.
     pub hit_tokens: u64,
+    /// Number of tokens that were looked up in the prefix index since the start.
+    pub query_tokens: u64,
     /// Number of drafts that were verified since the start.
-    pub drafts: u64,
+    pub verified_drafts: u64,
     /// Number of drafts that were accepted since the start.
     pub accepted_drafts: u64,
 }
