@@ -94,28 +94,77 @@ pub enum FeedForwardPart {
         /// Whether the projections have biases.
         has_bias: bool,
     },
-    /// A router that sends each token to a few of many gated blocks.
-    Mixture {
-        /// Number of routed blocks.
-        experts: usize,
-        /// Blocks that a token is sent to.
-        chosen: usize,
-        /// Number of blocks that every token passes.
-        shared: usize,
-        /// Function from the router's logits to the weights of blocks.
-        router: Router,
-        /// Function of the gates.
-        activation: Activation,
-    },
+    /// A router that sends each token to a few of many gated blocks, the experts.
+    Mixture(Mixture),
+}
+
+/// A mixture of experts: `y = Σ weight · expert(x)` over the experts that the router chooses for a
+/// token, plus the shared expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mixture {
+    /// Number of routed experts.
+    pub experts: usize,
+    /// Number of experts that a token is sent to.
+    pub chosen: usize,
+    /// Rows of the gate projection of a routed expert, and of its up projection.
+    pub intermediate_size: usize,
+    /// Choice of experts and of their weights.
+    pub router: Router,
+    /// The expert that every token passes.
+    pub shared: Option<SharedExpert>,
+    /// Function of the gates.
+    pub activation: Activation,
+    /// Whether the projections of routed experts have biases.
+    pub has_bias: bool,
+}
+
+/// An expert that every token passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Rows of its gate projection, and of its up projection.
+    pub intermediate_size: usize,
+    /// Whether the sigmoid of one number per token multiplies its result.
+    pub has_gate: bool,
+}
+
+/// Choice of experts, and of their weights, from the router's logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// Function from logits to scores.
+    pub scores: Scores,
+    /// Whether the logits have a bias.
+    pub has_logit_bias: bool,
+    /// Whether a bias is added to the scores for the choice alone.
+    pub has_choice_bias: bool,
+    /// Groups of experts, of which a token uses a few.
+    pub groups: Option<ExpertGroups>,
+    /// Number added to the sum of the chosen scores that divides each of them. `None`: the weights
+    /// are the scores.
+    pub renormalisation: Option<f64>,
+    /// Factor of the weights.
+    pub factor: f64,
+}
+
+/// Groups of experts with consecutive numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// Number of groups. It divides the number of experts.
+    pub count: usize,
+    /// Number of groups with the largest scores. Other experts are not chosen.
+    pub kept: usize,
+    /// Number of largest scores of experts whose sum is the score of a group.
+    pub summed: usize,
 }
 
 /// Function from the router's logits to scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Router {
-    /// Softmax over all blocks.
+pub enum Scores {
+    /// Softmax over all experts.
     Softmax,
     /// Sigmoid of each logit.
     Sigmoid,
+    /// Softmax over the chosen experts. The choice is by logits.
+    SoftmaxOfChosen,
 }
 
 /// Function of a gate.

@@ -29,8 +29,8 @@ pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
-    Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, NormPlaces, NormWeight, QkNorm,
-    Rotary, Router,
+    Activation, AttentionPart, ExpertGroups, FeedForwardPart, GroupedAttention, Layer, Mixture, NormPlaces,
+    NormWeight, QkNorm, Rotary, Router, Scores, SharedExpert,
 };
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};

@@ -552,7 +552,8 @@ fn refuse(build: &mut Builder, layer: usize, found: &str, supported: &str) {
 mod tests {
     use crate::base::DType;
     use crate::config::{
-        Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, ModelConfig, QkNorm, Router,
+        Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Mixture, ModelConfig, QkNorm,
+        Router, Scores,
     };
     use crate::program::build::Builder;
     use crate::program::models::{Head, RunShape, decoder, loss};
@@ -570,14 +571,23 @@ mod tests {
         let grouped = |attention| with(AttentionPart::Grouped(attention));
         let latent = AttentionPart::Latent { width: 64, query_width: None, rotary_dims: 16 };
         let delta = AttentionPart::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
-        let activation = Activation::Silu;
-        let mixture = FeedForwardPart::Mixture {
+        let router = Router {
+            scores: Scores::Softmax,
+            has_logit_bias: false,
+            has_choice_bias: false,
+            groups: None,
+            renormalisation: None,
+            factor: 1.0,
+        };
+        let mixture = FeedForwardPart::Mixture(Mixture {
             experts: 8,
             chosen: 2,
-            shared: 1,
-            router: Router::Sigmoid,
-            activation,
-        };
+            intermediate_size: 16,
+            router,
+            shared: None,
+            activation: Activation::Silu,
+            has_bias: false,
+        });
         for (layer, name) in [
             (with(latent), "latent attention"),
             (with(delta), "attention by the gated delta rule"),
