@@ -178,6 +178,21 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("take", Kind::Take, |sample| {
             vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]
         }),
+        ("sigmoid", Kind::Sigmoid, one),
+        ("softmax", Kind::Softmax, one),
+        // The operand is far from the pole.
+        ("reciprocal", Kind::Reciprocal { epsilon: 4.0 }, one),
+        ("pick", Kind::Pick, |sample| {
+            let index = vec![0, 2, 1, 1, 3, 0, 2, 3, 1, 0, 0, 2];
+            vec![sample.float(&[2, 3, 4]), sample.ints(&[2, 3, 2], DType::I64, index)]
+        }),
+        // No token is sent to expert 3.
+        ("experts", Kind::Experts, |sample| {
+            let x = sample.float(&[2, 3, 4]);
+            let index = sample.ints(&[2, 3, 2], DType::I64, vec![0, 2, 1, 4, 4, 0, 2, 1, 1, 0, 4, 2]);
+            let weights = sample.float(&[2, 3, 2]);
+            vec![x, index, weights, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
+        }),
         ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
         ("tree_sum", Kind::TreeSum { dim: 1, levels: 1 }, one),
         ("cast", Kind::Cast { to: DType::F32 }, one),

@@ -14,6 +14,20 @@ use crate::base::{Argument, Number};
 use super::{CallOperand, Field, View, Views, access, field, fields, mark};
 
 const NONE: Argument<CallOperand<'static>> = Argument::Absent;
+/// `activeNum`, `expertCapacity`: no row is dropped.
+const DROP_NONE: i64 = 0;
+/// `dropPadMode` of [`Call::SortByExpert`]: rows follow each other without padding.
+const WITHOUT_PADDING: i64 = 0;
+/// `expertTokensCountOrCumsumFlag`: rows per expert.
+const COUNTS: i64 = 2;
+/// `dropPadMode` of [`Call::SumOfExperts`]: no padding, and places are ordered by token.
+const BY_TOKEN: i64 = 2;
+/// `splitItem` of [`Call::GroupedMatmul`]: one tensor for all groups.
+const ONE_RESULT: i64 = 3;
+/// `groupListType`: rows per group.
+const LENGTHS: i64 = 1;
+/// `actType`: no activation.
+const NO_ACTIVATION: i64 = 0;
 /// `cubeMathType`: multiply in the type of the operands.
 const OWN_PRECISION: i64 = 0;
 /// `axis` of [`Call::Quantize`]: a scale a row.
@@ -89,6 +103,36 @@ super::calls! {
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
         x, w, scale, NONE, tokens, NONE, false, true, out
     )
+    /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
+    /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`.
+    /// `groups` has their sizes. Rows after the last group are unchanged.
+    GroupedMatmul "aclnnGroupedMatmulV4" { far_read x, far_read w, far_read groups, far_update out, with group_type: usize } (
+        // x, weight, bias, scale, offset, antiquantScale, antiquantOffset, perTokenScale
+        Argument::Tensors(vec![x]), Argument::Tensors(vec![w]), NONE, NONE, NONE, NONE, NONE, NONE,
+        // groupList, activationInput, activationQuantScale, activationQuantOffset
+        groups, NONE, NONE, NONE,
+        // splitItem, groupType, groupListType, actType, out, activationFeatureOut,
+        // dynQuantScaleOut
+        ONE_RESULT, group_type, LENGTHS, NO_ACTIVATION, Argument::Tensors(vec![out]), NONE, NONE
+    )
+    /// `k` copies of each row of `x[n,h]`, sorted by expert. `experts[n,k]` i32 are below `count`.
+    /// `places[n·k]` i32 is the row of each copy in `rows[n·k,h]`, and `counts[count]` i32 the
+    /// number of rows of each expert.
+    SortByExpert "aclnnMoeInitRoutingV2" {
+        far_read x, far_read experts, far_write rows, far_write places, far_write counts, with count: usize
+    } (
+        // x, expertIdx, activeNum, expertCapacity, expertNum, dropPadMode,
+        // expertTokensCountOrCumsumFlag, expertTokensBeforeCapacityFlag
+        x, experts, DROP_NONE, DROP_NONE, count, WITHOUT_PADDING, COUNTS, false,
+        // expandedXOut, expandedRowIdxOut, expertTokensCountOrCumsumOut,
+        // expertTokensBeforeCapacityOut
+        rows, places, counts, NONE
+    )
+    /// `out[n] = Σ weights[n,k] · rows[places[n·k + j]]`, for the results of [`Call::SortByExpert`].
+    SumOfExperts "aclnnMoeFinalizeRoutingV2" { far_read rows, far_read places, far_read weights, far_write out } (
+        // expandedX, expandedRowIdx, x1, x2, bias, scales, expertIdx, dropPadMode, out
+        rows, places, NONE, NONE, NONE, weights, NONE, BY_TOKEN, out
+    )
     /// Computes the sum of `a @ b` over the ranks of a group.
     MatmulAllReduce "aclnnMatmulAllReduce" { read a, read b, write out } (
         // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
@@ -134,6 +178,8 @@ super::calls! {
     Muls "aclnnMuls" { read x, write out, with by: Number } (x, by, out)
     /// The operator computes `out = x + by`.
     Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
+    /// The operator computes `out = sigmoid(x)`.
+    Sigmoid "aclnnSigmoid" { read x, write out } (x, out)
     /// The operator computes `out = x · sigmoid(x)`.
     Silu "aclnnSilu" { read x, write out } (x, out)
     /// `out = silu(x₁) · x₂` of the halves of `x` along `dim`.

@@ -178,7 +178,8 @@ macro_rules! c_types {
 c_types! {
     *const aclTensor { Tensor(held) => held.as_ptr().cast_const(), Absent => std::ptr::null() }
     *mut aclTensor { Tensor(held) => held.as_ptr(), Absent => std::ptr::null_mut() }
-    *const aclTensorList { Tensors(held) => held.as_ptr().cast_const() }
+    *const aclTensorList { Tensors(held) => held.as_ptr().cast_const(), Absent => std::ptr::null() }
+    *mut aclTensorList { Tensors(held) => held.as_ptr(), Absent => std::ptr::null_mut() }
     *const aclScalar { Scalar(held) => held.as_ptr().cast_const() }
     *const aclIntArray { Ints(held) => held.as_ptr().cast_const(), Absent => std::ptr::null() }
     i64 { Int(held) => *held }

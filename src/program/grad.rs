@@ -536,3 +536,60 @@ pub(super) fn total(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     adjoint.give(0, dy);
     adjoint.give(1, dy);
 }
+
+/// The slope is `y · (1 - y)`.
+pub(super) fn sigmoid(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let negative = adjoint.op(Kind::Scale { by: -1.0 }, &[y]);
+        let other = adjoint.op(Kind::Shift { by: 1.0 }, &[negative]);
+        let slope = adjoint.op(Kind::Mul, &[y, other]);
+        adjoint.op(Kind::Mul, &[dy, slope])
+    });
+}
+
+/// The cotangent of `x` is `y · (dy - Σ y · dy)`.
+pub(super) fn softmax(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let dim = adjoint.build.value(y).shape.rank() - 1;
+        let products = adjoint.op(Kind::Mul, &[y, dy]);
+        let sum = adjoint.op(Kind::ReduceSum { dim }, &[products]);
+        let less = adjoint.op(Kind::Scale { by: -1.0 }, &[sum]);
+        let less = adjoint.op(Kind::Expand { dims: vec![dim] }, &[less, y]);
+        let centred = adjoint.build.add(dy, less);
+        adjoint.op(Kind::Mul, &[y, centred])
+    });
+}
+
+/// The slope is `-y²`.
+pub(super) fn reciprocal(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let square = adjoint.op(Kind::Mul, &[y, y]);
+        let slope = adjoint.op(Kind::Scale { by: -1.0 }, &[square]);
+        adjoint.op(Kind::Mul, &[dy, slope])
+    });
+}
+
+pub(super) fn pick(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (x, index) = (adjoint.shape_of(0), adjoint.operand(1));
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::PickGrad, &[index, dy, x]));
+}
+
+/// Frozen projections, which are the last results, have no cotangents.
+pub(super) fn experts(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let [x, index, weights, gate_up, down] = [0, 1, 2, 3, 4].map(|index| adjoint.operand(index));
+    let operands = [x, index, weights, gate_up, down, dy];
+    let is_trained = adjoint.wants(3) || adjoint.wants(4);
+    let found: Vec<Operand> = match is_trained {
+        true => adjoint.build.several::<4>(Kind::ExpertsGrad, &operands).to_vec(),
+        false => adjoint.build.several::<2>(Kind::ExpertsGrad, &operands).to_vec(),
+    };
+    found.into_iter().zip([0, 2, 3, 4]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
+}

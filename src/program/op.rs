@@ -363,6 +363,22 @@ fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     all_float(kind, &[&dtypes[..1], &dtypes[2..]].concat())
 }
 
+/// Checks that the second dim of the first projection of experts is the gate and the up projection.
+fn gate_and_up(shape: &Shape) -> Result<(), String> {
+    match shape.get(1) {
+        Some(2) => Ok(()),
+        _ => Err(format!("gate_up has shape {shape}, expected [e, 2, f, h]")),
+    }
+}
+
+/// Returns the element type of experts: x, indices, f32 weights, and both projections.
+fn of_experts(kind: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+    match *dtypes {
+        [x, DType::I64, DType::F32, gate_up, down] => Ok(all_float(kind, &[x, gate_up, down])?[0]),
+        _ => Err(format!("takes x, i64, f32, gate_up and down, found {dtypes:?}")),
+    }
+}
+
 const BASE: Row = Row {
     name: "",
     arity: 1,

@@ -40,6 +40,8 @@ pub struct Rule {
     pub pools: usize,
     /// Whether the first dim of the first result has that size.
     pub is_own_result: bool,
+    /// Sizes of dims of results that no operand has, by uppercase letter.
+    pub given: SmallVec<[(u8, usize); 1]>,
 }
 
 impl Rule {
@@ -83,7 +85,15 @@ impl Rule {
         results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
         reduce: Reduce,
     ) -> Self {
-        Self { operands, results, reduce, own_size: SmallVec::new(), pools: 1, is_own_result: false }
+        let (own_size, given) = (SmallVec::new(), SmallVec::new());
+        Self { operands, results, reduce, own_size, pools: 1, is_own_result: false, given }
+    }
+
+    /// Sets the size of a dim that no operand has.
+    #[must_use]
+    pub fn with_size(mut self, letter: u8, size: usize) -> Self {
+        self.given.push((letter, size));
+        self
     }
 
     /// Returns the shapes of the results.
@@ -91,7 +101,7 @@ impl Rule {
     /// # Errors
     /// A sentence about a wrong rank, or a letter with two sizes.
     pub fn result_shapes(&self, operands: &[&Shape]) -> Result<SmallVec<[Shape; 2]>, String> {
-        let mut sizes: SmallVec<[(u8, usize); 8]> = SmallVec::new();
+        let mut sizes: SmallVec<[(u8, usize); 8]> = self.given.iter().copied().collect();
         for (index, (factors, shape)) in self.operands.iter().zip(operands).enumerate() {
             if factors.len() != shape.rank() {
                 return Err(format!("operand {index} has {} dims, expected {}", shape.rank(), factors.len()));

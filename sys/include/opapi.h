@@ -175,6 +175,25 @@ ACLNN_OPERATOR(aclnnMean, const aclTensor *self, const aclIntArray *dim, bool ke
 ACLNN_OPERATOR(aclnnTopk, const aclTensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
     aclTensor *values_out, aclTensor *indices_out)
 
+/* Mixtures of experts */
+ACLNN_OPERATOR(aclnnMoeInitRoutingV2, const aclTensor *x, const aclTensor *expert_idx, int64_t active_num,
+    int64_t expert_capacity, int64_t expert_num, int64_t drop_pad_mode, int64_t expert_tokens_count_or_cumsum_flag,
+    bool expert_tokens_before_capacity_flag, const aclTensor *expanded_x_out, const aclTensor *expanded_row_idx_out,
+    const aclTensor *expert_tokens_count_or_cumsum_out_optional,
+    const aclTensor *expert_tokens_before_capacity_out_optional)
+ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, const aclTensor *expanded_x, const aclTensor *expanded_row_idx,
+    const aclTensor *x1_optional, const aclTensor *x2_optional, const aclTensor *bias_optional,
+    const aclTensor *scales_optional, const aclTensor *expert_idx_optional, int64_t drop_pad_mode,
+    const aclTensor *out)
+ACLNN_OPERATOR(aclnnGroupedMatmulV4, const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *bias_optional, const aclTensorList *scale_optional, const aclTensorList *offset_optional,
+    const aclTensorList *antiquant_scale_optional, const aclTensorList *antiquant_offset_optional,
+    const aclTensorList *per_token_scale_optional, const aclTensor *group_list_optional,
+    const aclTensorList *activation_input_optional, const aclTensorList *activation_quant_scale_optional,
+    const aclTensorList *activation_quant_offset_optional, int64_t split_item, int64_t group_type,
+    int64_t group_list_type, int64_t act_type, aclTensorList *out, aclTensorList *activation_feature_out_optional,
+    aclTensorList *dyn_quant_scale_out_optional)
+
 /* Signs as bits, the first of eight lowest */
 ACLNN_OPERATOR(aclnnSignBitsPack, const aclTensor *self, int64_t size, aclTensor *out)
 ACLNN_OPERATOR(aclnnSignBitsUnpack, const aclTensor *self, int64_t size, aclDataType dtype, aclTensor *out)

@@ -56,6 +56,8 @@ pub(crate) fn bound(
         | Kind::WriteSlots { .. }
         | Kind::ReduceMax { .. }
         | Kind::IndexOf
+        | Kind::Choose { .. }
+        | Kind::Pick
         | Kind::RowScale { .. }
         | Kind::Quantise { .. } => {
             return vec![0.0; expected.shape.elems()];
@@ -75,7 +77,23 @@ pub(crate) fn bound(
         }
         // exp has an error of 2 v for an exact argument; 1 + exp, the division and the product add
         // 3 v.
-        Kind::Silu => (1.0, relative(expected, 8.0)),
+        Kind::Silu | Kind::Sigmoid => (1.0, relative(expected, 8.0)),
+        Kind::Reciprocal { .. } => (1.0, relative(expected, 4.0)),
+        // The difference from the largest element is at most 2 and has the error 2 v. The
+        // exponential adds 2 v, the sum n v, and the quotient v.
+        Kind::Softmax => {
+            let n = operands[0].shape.last().copied().unwrap_or_default() as f64;
+            (1.0, relative(expected, 2.0 * (4.0 + n) + 1.0))
+        }
+        // With `G = Σ|x||gate|` and `U = Σ|x||up|` over h elements, both products have the error
+        // (h + 2) v, silu has a slope of at most 1.1 and adds 9 v: the gated row has the error
+        // (2.1 (h + 2) + 9) v G U. The products with f and j summands add (f + 2) v and (j + 2) v.
+        // silu(G) is at least G / 2, so twice the meaning of absolute values is at least their sum.
+        Kind::Experts => {
+            let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
+            let roundings = 2.1 * (h + 2.0) + 9.0 + f + 2.0 + j + 2.0;
+            (1.0, absolute(&op.kind).into_iter().map(|sum| 2.0 * roundings * V * sum).collect())
+        }
         Kind::Shift { by } => (1.0, vec![2.0 * V * by.abs(); magnitude.len()]),
         // Two products and the sum under the root, halved by the root, and the root.
         Kind::InverseRoot { .. } => (1.0, relative(expected, 6.0)),

@@ -140,6 +140,24 @@ fn samples() -> Vec<Sample> {
         sample(Kind::SoftCap { cap: 2.0 }, &[(&[3, 5], Fractions)]),
         sample(Kind::InverseRoot { by: 0.5, epsilon: 0.25 }, &[(&[3, 5], Magnitudes)]),
         sample(Kind::RmsNorm { epsilon: 0.01 }, &[(&[3, 5], Fractions), (&[5], Fractions)]),
+        sample(Kind::Sigmoid, &[(&[3, 5], Fractions)]),
+        sample(Kind::Softmax, &[(&[2, 3, 5], Fractions)]),
+        sample(Kind::Reciprocal { epsilon: 0.25 }, &[(&[3, 5], Magnitudes)]),
+        // Small integers give ties, between elements and between groups.
+        sample(Kind::Choose { chosen: 3, groups: 1, kept: 1, summed: 1 }, &[(&[2, 3, 7], f32)]),
+        sample(Kind::Choose { chosen: 3, groups: 4, kept: 2, summed: 1 }, &[(&[2, 3, 8], f32)]),
+        sample(Kind::Choose { chosen: 3, groups: 3, kept: 2, summed: 2 }, &[(&[2, 3, 9], f32)]),
+        sample(Kind::Pick, &[(&[2, 3, 7], Fractions), (&[2, 3, 2], Indices(7))]),
+        sample(
+            Kind::Experts,
+            &[
+                (&[2, 3, 5], Fractions),
+                (&[2, 3, 2], Indices(5)),
+                (&[2, 3, 2], Fractions),
+                (&[5, 2, 3, 5], Fractions),
+                (&[5, 5, 3], Fractions),
+            ],
+        ),
         sample(Kind::Rope, &[(&[2, 3, 3, 4], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)]),
         sample(Kind::Rope, &[(&[2, 3, 3, 6], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)]),
         sample(

@@ -14,7 +14,7 @@ pub(super) fn like(x: &HostTensor, data: impl IntoIterator<Item = f64>) -> HostT
     HostTensor::float(x.shape.clone(), x.dtype, data.into_iter().map(|x| x as f32).collect())
 }
 
-fn made(result: &Value, data: impl IntoIterator<Item = f64>) -> HostTensor {
+pub(super) fn made(result: &Value, data: impl IntoIterator<Item = f64>) -> HostTensor {
     HostTensor::float(result.shape.clone(), result.dtype, data.into_iter().map(|x| x as f32).collect())
 }
 
@@ -35,11 +35,11 @@ pub(in crate::program) fn reduce_to(_: &Kind, operands: &[&HostTensor], result: 
     made(result, sums)
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-fn silu_slope(x: f64) -> f64 {
+pub(super) fn silu_slope(x: f64) -> f64 {
     sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))
 }
 

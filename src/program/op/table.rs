@@ -13,8 +13,8 @@ use crate::program::{grad, interpret as host, npu};
 
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
-    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape,
-    of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum,
+    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, gate_and_up, of_experts,
+    of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum,
     tree_sum, with_label, with_numbers,
 };
 
@@ -848,6 +848,117 @@ super::ops! {
         dtype: |kind, dtypes| singles(kind, dtypes, 1),
         host: Host::One(host::training::gamma_terms),
         npu: npu::training::gamma_terms,
+    }
+    /// The function `1 / (1 + exp(-x))`.
+    Sigmoid = "sigmoid" {
+        host: Host::One(host::experts::sigmoid_of),
+        npu: npu::experts::sigmoid,
+        grad: Some(grad::sigmoid),
+    }
+    /// The softmax over the last dim.
+    Softmax = "softmax" {
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z->{lead}Z")),
+        host: Host::One(host::experts::softmax),
+        npu: npu::experts::softmax,
+        grad: Some(grad::softmax),
+    }
+    /// The reciprocal `1 / (x + epsilon)`.
+    Reciprocal {
+        /// Number added to each element.
+        epsilon: f64,
+    } = "reciprocal" {
+        host: Host::One(host::experts::reciprocal),
+        npu: npu::experts::reciprocal,
+        grad: Some(grad::reciprocal),
+    }
+    /// The indices of the `chosen` largest elements over the last dim, by falling element. Equal
+    /// elements are ordered by index. If there are several groups of equal size, only elements of
+    /// the `kept` best ones are chosen. The score of a group is the sum of its `summed` largest
+    /// elements.
+    Choose {
+        /// Number of indices per row.
+        chosen: usize,
+        /// Number of groups of elements with consecutive indices.
+        groups: usize,
+        /// Number of groups from which elements are chosen.
+        kept: usize,
+        /// Number of elements that give the score of a group.
+        summed: usize,
+    } = "choose" {
+        rule: |kind, shapes| match *kind {
+            Kind::Choose { chosen, groups, kept, summed } => {
+                let size = shapes[0].last().copied().unwrap_or_default();
+                if groups == 0 || !size.is_multiple_of(groups) {
+                    return Err(format!("{size} elements cannot be shared by {groups} equal groups"));
+                }
+                let of_group = size / groups;
+                if kept > groups || summed > of_group || chosen > kept * of_group {
+                    return Err(format!(
+                        "cannot choose {chosen} of {kept} groups by {summed} elements each: {groups} groups have \
+                         {of_group} elements each"
+                    ));
+                }
+                over_last(shapes[0], |lead| format!("{lead}Z->{lead}J")).map(|rule| rule.with_size(b'J', chosen))
+            }
+            _ => Err("not a choose".to_owned()),
+        },
+        dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
+        host: Host::One(host::experts::choose),
+        npu: npu::experts::choose,
+    }
+    /// The elements `y[…,j] = x[…, index[…,j]]` of the last dim.
+    Pick = "pick" {
+        arity: 2,
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z,{lead}J->{lead}J")),
+        dtype: |_, dtypes| floats_with_index(dtypes, 1),
+        host: Host::One(host::experts::pick),
+        npu: npu::experts::pick,
+        grad: Some(grad::pick),
+    }
+    /// Cotangent of `x` in [`Kind::Pick`]. Operands: the index, the cotangent of the result, and
+    /// `x`, for its shape only.
+    PickGrad = "pick_grad" {
+        arity: 3,
+        shape_only: &[2],
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}J,{lead}J,{lead}Z->{lead}Z")),
+        linear: Linear::InEach(&[1]),
+        dtype: |kind, dtypes| match dtypes {
+            [DType::I64, floats @ ..] => all_float(kind, floats),
+            _ => Err(format!("the index is {}, expected i64", dtypes[0])),
+        },
+        host: Host::One(host::experts::pick_grad),
+        npu: npu::experts::pick_grad,
+    }
+    /// A mixture of gated blocks, the experts: `y[b,s] = Σⱼ weights[b,s,j] · down[e] (silu(gate) ·
+    /// up)`. Here `e` is `experts[b,s,j]`, `gate` is `gate_up[e,0] x[b,s]`, and `up` is
+    /// `gate_up[e,1] x[b,s]`. Shapes: x `[b,s,h]`, experts and weights `[b,s,j]`, gate_up
+    /// `[e,2,f,h]`, down `[e,h,f]`. The weights are f32.
+    ///
+    /// If experts are sharded, each rank computes the summands of its experts. If `f` is sharded,
+    /// each rank has a part of each expert. Both make the result a partial sum.
+    Experts = "experts" {
+        arity: 5,
+        rule: |_, shapes| gate_and_up(shapes[3]).and_then(|()| sum("bsH,bsJ,bsJ,eGfH,eHf->bsH")),
+        dtype: |kind, dtypes| of_experts(kind, dtypes).map(|dtype| smallvec![dtype]),
+        host: Host::One(host::experts::experts),
+        npu: npu::experts::experts,
+        grad: Some(grad::experts),
+        weights: WeightOperands::Factors(&[4, 3]),
+    }
+    /// Cotangents of `x`, `weights`, `gate_up` and `down` in [`Kind::Experts`]. Operands: its
+    /// operands and the cotangent of the result.
+    ExpertsGrad = "experts_grad" {
+        arity: 6,
+        rule: |_, shapes| {
+            gate_and_up(shapes[3]).and_then(|()| sum("bsH,bsJ,bsJ,eGfH,eHf,bsH->bsH,bsJ,eGfH,eHf"))
+        },
+        linear: Linear::InEach(&[5]),
+        dtype: |kind, dtypes| {
+            let dtype = of_experts(kind, &dtypes[..5])?;
+            all_float(kind, &[dtype, dtypes[5]]).map(|_| smallvec![dtype, DType::F32, dtype, dtype])
+        },
+        host: Host::Several(host::experts::experts_grad),
+        npu: npu::experts::experts_grad,
     }
     /// A change of layout of the same value. Placement inserts this op and `collective::lower`
     /// replaces it.

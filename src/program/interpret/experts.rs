@@ -1,0 +1,175 @@
+//! Reference implementations of routers and experts. They compute in f64 and round once.
+
+use crate::base::{DType, HostTensor};
+use crate::program::graph::Value;
+use crate::program::op::Kind;
+
+use super::training::{doubles, like, made, sigmoid, silu_slope};
+use super::{map, rows_of};
+
+pub(in crate::program) fn sigmoid_of(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    map(operands, result, |x| sigmoid(f64::from(x)) as f32)
+}
+
+pub(in crate::program) fn softmax(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let rows = rows_of(operands[0], 1).flat_map(|row| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f64> = row.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        powers.into_iter().map(move |power| power / sum)
+    });
+    made(result, rows)
+}
+
+pub(in crate::program) fn reciprocal(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Reciprocal { epsilon } = kind else { unreachable!("reciprocal's kind") };
+    map(operands, result, |x| (f64::from(x) + epsilon).recip() as f32)
+}
+
+/// Returns the indices of the largest elements, by falling element and then by index.
+fn largest(row: &[f64], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+    order.truncate(count);
+    order
+}
+
+pub(in crate::program) fn choose(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Choose { chosen, groups, kept, summed } = *kind else { unreachable!("choose's kind") };
+    let rows = rows_of(operands[0], 1).flat_map(|row| {
+        let mut row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
+        if groups > 1 {
+            let size = row.len() / groups;
+            let scores: Vec<f64> = row
+                .chunks(size)
+                .map(|group| largest(group, summed).into_iter().map(|at| group[at]).sum())
+                .collect();
+            let best = largest(&scores, kept);
+            let hidden = (0..groups).filter(|group| !best.contains(group));
+            hidden.for_each(|group| row[group * size..(group + 1) * size].fill(f64::NEG_INFINITY));
+        }
+        largest(&row, chosen)
+    });
+    HostTensor::int(result.shape.clone(), DType::I64, rows.map(|at| at as i64).collect())
+}
+
+/// Returns the position in the row of an index.
+fn at(index: i64) -> usize {
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+pub(in crate::program) fn pick(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, index] = operands else { unreachable!("pick takes x and an index") };
+    let chosen = index.shape.last().copied().unwrap_or_default().max(1);
+    let rows = rows_of(x, 1).zip(index.ints().chunks(chosen));
+    made(result, rows.flat_map(|(row, index)| index.iter().map(|index| f64::from(row[at(*index)]))))
+}
+
+pub(in crate::program) fn pick_grad(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [index, dy, _] = operands else { unreachable!("pick_grad takes an index, a cotangent and x") };
+    let chosen = index.shape.last().copied().unwrap_or_default().max(1);
+    let width = result.shape.last().copied().unwrap_or_default();
+    let mut dx = vec![0.0; result.shape.elems()];
+    for (place, (index, dy)) in index.ints().iter().zip(doubles(dy)).enumerate() {
+        dx[place / chosen * width + at(*index)] += dy;
+    }
+    made(result, dx)
+}
+
+/// Sizes of a mixture, and its tensors as f64.
+struct Mixture {
+    chosen: usize,
+    width: usize,
+    inner: usize,
+    x: Vec<f64>,
+    weights: Vec<f64>,
+    gate_up: Vec<f64>,
+    down: Vec<f64>,
+}
+
+impl Mixture {
+    fn of([x, experts, weights, gate_up, down]: [&HostTensor; 5]) -> Self {
+        let [x_data, weights, gate_up_data, down_data] =
+            [x, weights, gate_up, down].map(|tensor| doubles(tensor).collect());
+        let (chosen, width, inner) = (experts.shape[2], x.shape[2], gate_up.shape[2]);
+        Self { chosen, width, inner, x: x_data, weights, gate_up: gate_up_data, down: down_data }
+    }
+
+    fn token(&self, place: usize) -> &[f64] {
+        &self.x[place / self.chosen * self.width..][..self.width]
+    }
+
+    /// Returns row `row` of the gate (part 0) or the up projection (part 1) of an expert.
+    fn projection(&self, expert: usize, part: usize, row: usize) -> &[f64] {
+        &self.gate_up[((expert * 2 + part) * self.inner + row) * self.width..][..self.width]
+    }
+
+    /// Returns the gates and the up projections of the token at a place.
+    fn hidden(&self, place: usize, expert: usize) -> [Vec<f64>; 2] {
+        let x = self.token(place);
+        [0, 1].map(|part| (0..self.inner).map(|row| dot(x, self.projection(expert, part, row))).collect())
+    }
+
+    fn down(&self, expert: usize, row: usize) -> &[f64] {
+        &self.down[(expert * self.width + row) * self.inner..][..self.inner]
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn add(into: &mut [f64], factor: f64, x: &[f64]) {
+    into.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * x);
+}
+
+fn gated(hidden: &[Vec<f64>; 2]) -> Vec<f64> {
+    hidden[0].iter().zip(&hidden[1]).map(|(gate, up)| gate * sigmoid(*gate) * up).collect()
+}
+
+pub(in crate::program) fn experts(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let &[x, index, weights, gate_up, down] = operands else { unreachable!("experts takes five operands") };
+    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let mut y = vec![0.0; result.shape.elems()];
+    for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
+        let h = gated(&mixture.hidden(place, expert));
+        let out = &mut y[place / mixture.chosen * mixture.width..][..mixture.width];
+        for (row, y) in out.iter_mut().enumerate() {
+            *y += mixture.weights[place] * dot(mixture.down(expert, row), &h);
+        }
+    }
+    made(result, y)
+}
+
+pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let &[x, index, weights, gate_up, down, dy] = operands else {
+        unreachable!("experts_grad takes six operands")
+    };
+    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let (width, inner) = (mixture.width, mixture.inner);
+    let dy: Vec<f64> = doubles(dy).collect();
+    let [mut dx, mut dweights, mut dgate_up, mut ddown] =
+        [x, weights, gate_up, down].map(|tensor| vec![0.0; tensor.shape.elems()]);
+    for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
+        let token = place / mixture.chosen;
+        let (dy, weight) = (&dy[token * width..][..width], mixture.weights[place]);
+        let hidden = mixture.hidden(place, expert);
+        let h = gated(&hidden);
+        let mut dh = vec![0.0; inner];
+        for (row, dy) in dy.iter().enumerate() {
+            dweights[place] += dy * dot(mixture.down(expert, row), &h);
+            add(&mut dh, weight * dy, mixture.down(expert, row));
+            add(&mut ddown[(expert * width + row) * inner..][..inner], weight * dy, &h);
+        }
+        for row in 0..inner {
+            let (gate, up) = (hidden[0][row], hidden[1][row]);
+            let slopes = [dh[row] * up * silu_slope(gate), dh[row] * gate * sigmoid(gate)];
+            for (part, slope) in slopes.into_iter().enumerate() {
+                add(&mut dx[token * width..][..width], slope, mixture.projection(expert, part, row));
+                let start = ((expert * 2 + part) * inner + row) * width;
+                add(&mut dgate_up[start..start + width], slope, mixture.token(place));
+            }
+        }
+    }
+    vec![like(x, dx), like(weights, dweights), like(gate_up, dgate_up), like(down, ddown)]
+}

@@ -1,0 +1,305 @@
+//! Lowers routers and experts to aclnn calls on the shards of one device.
+//!
+//! A device that has a part of the experts sends the tokens of all other experts to one more
+//! expert, which has no weights. The rows of that expert are the last ones. No product writes them,
+//! and they are zero.
+
+use crate::base::{DType, Number};
+use crate::call::{Call, View};
+use crate::program::op::Kind;
+
+use super::{Emit, local_index};
+
+pub(in crate::program) fn sigmoid(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Sigmoid { x: emit.view(0), out: emit.out() });
+}
+
+pub(in crate::program) fn softmax(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, out) = (emit.view(0), emit.out());
+    let dim = x.shape.rank() - 1;
+    emit.calls.push(Call::Softmax { x, out, dim });
+}
+
+pub(in crate::program) fn reciprocal(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Reciprocal { epsilon } = kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    emit.calls.extend([
+        Call::Adds { x, out: out.clone(), by: Number::Float(*epsilon) },
+        Call::Reciprocal { x: out.clone(), out },
+    ]);
+}
+
+impl Emit<'_> {
+    /// Returns the largest elements of dim `dim`, sorted, and their indices.
+    fn top(&mut self, x: View, dim: usize, count: usize) -> [View; 2] {
+        let shape = x.shape.with(dim, count);
+        let (values, indices) = (self.temporary(x.dtype, shape.clone()), self.temporary(DType::I64, shape));
+        self.calls.push(Call::Topk { x, values: values.clone(), indices: indices.clone(), dim });
+        [values, indices]
+    }
+
+    /// Returns a tensor with every element set to `value`.
+    fn filled(&mut self, like: &View, value: f64) -> View {
+        let into = self.temporary(like.dtype, like.shape.clone());
+        self.calls.push(Call::Fill { into: into.clone(), value: Number::Float(value) });
+        into
+    }
+
+    /// Returns the elements of `x` `[rows,groups,size]`, with those of unused groups replaced by
+    /// negative infinity.
+    fn best_groups(&mut self, x: View, [kept, summed]: [usize; 2]) -> View {
+        let [rows, groups, _] = [0, 1, 2].map(|dim| x.shape[dim]);
+        let [largest, _] = self.top(x.clone(), 2, summed);
+        let scores = self.temporary(x.dtype, [rows, groups]);
+        self.calls.push(Call::ReduceSum { x: largest, out: scores.clone(), dim: 2 });
+        let [_, best] = self.top(scores.clone(), 1, kept);
+        // A group that is among the best gets a one.
+        let used = self.temporary(x.dtype, scores.shape.clone());
+        let like = self.temporary(x.dtype, best.shape.clone());
+        let ones = self.filled(&like, 1.0);
+        let all = self.filled(&scores, 1.0);
+        let unused = self.temporary(DType::Bool, scores.shape.clone());
+        let masked = self.temporary(x.dtype, x.shape.clone());
+        self.calls.extend([
+            Call::Zero { into: used.clone() },
+            Call::ScatterAdd { index: best, from: ones, into: used.clone(), dim: 1 },
+            Call::Ne { a: used, b: all, out: unused.clone() },
+            Call::Copy { from: x.clone(), into: masked.clone() },
+            Call::MaskedFill {
+                mask: unused.repeat(2, 1),
+                into: masked.clone(),
+                value: Number::Float(f64::NEG_INFINITY),
+            },
+        ]);
+        masked
+    }
+}
+
+pub(in crate::program) fn choose(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Choose { chosen, groups, kept, summed } = *kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    let size = x.shape[x.shape.rank() - 1];
+    let rows = x.elems() / size;
+    let mut x = emit.shaped(x, [rows, groups, size / groups]);
+    if groups > kept {
+        x = emit.best_groups(x, [kept, summed]);
+    }
+    let x = emit.shaped(x, [rows, size]);
+    let values = emit.temporary(x.dtype, [rows, chosen]);
+    emit.write_shaped(out, [rows, chosen], |emit, indices| {
+        emit.calls.push(Call::Topk { x, values, indices, dim: 1 });
+    });
+}
+
+pub(in crate::program) fn pick(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, index, out) = (emit.view(0), emit.view(1), emit.out());
+    let dim = x.shape.rank() - 1;
+    emit.calls.push(Call::Gather { x, index, out, dim });
+}
+
+pub(in crate::program) fn pick_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (index, from, into) = (emit.view(0), emit.view(1), emit.out());
+    let dim = into.shape.rank() - 1;
+    emit.calls.extend([Call::Zero { into: into.clone() }, Call::ScatterAdd { index, from, into, dim }]);
+}
+
+/// `groupType` of [`Call::GroupedMatmul`]: each group has rows of the first operand.
+const BY_ROWS: usize = 0;
+/// `groupType` of [`Call::GroupedMatmul`]: each group has a part of the summed dim.
+const BY_SUMMED: usize = 2;
+
+/// Experts of one device, and the copies of tokens for them.
+struct Routed {
+    /// Numbers of experts `[n,k]`, i32. The last number stands for experts of other devices.
+    experts: View,
+    /// Number of experts, including the one for experts of other devices.
+    count: usize,
+    /// Row of each copy, `[n·k]`, i32.
+    places: View,
+    /// Rows of each expert of this device, i64.
+    groups: View,
+    /// Copies of tokens `[n·k,h]`, sorted by expert.
+    rows: View,
+    /// Gate and up projections `[e,2f,h]`.
+    gate_up: View,
+    /// Down projections `[e,h,f]`.
+    down: View,
+    /// Weights of experts `[n,k]`, of the type of tokens.
+    weights: View,
+}
+
+impl Emit<'_> {
+    /// Sorts the tokens of operand 0 by expert.
+    fn routed(&mut self) -> Routed {
+        let (x, index, weights) = (self.view(0), self.view(1), self.view(2));
+        let [local, inner, width] = [self.view(3).shape[0], self.view(3).shape[2], x.shape[2]];
+        let (tokens, chosen) = (x.shape[0] * x.shape[1], index.shape[2]);
+        let x = self.shaped(x, [tokens, width]);
+        let x = self.dense(x);
+        let (index, of) = (self.shaped(index, [tokens, chosen]), self.operands[3].clone());
+        let (index, elsewhere) = local_index(self, index, &of, 0);
+        let is_part = elsewhere.is_some();
+        let other = Number::Int(local as i64);
+        self.calls.extend(elsewhere.map(|mask| Call::MaskedFill { mask, into: index.clone(), value: other }));
+        let count = local + usize::from(is_part);
+        let experts = self.temporary(DType::I32, [tokens, chosen]);
+        self.calls.push(Call::Cast { x: index, out: experts.clone() });
+        let places = self.temporary(DType::I32, [tokens * chosen]);
+        let counts = self.temporary(DType::I32, [count]);
+        let groups = self.temporary(DType::I64, [local]);
+        let rows = self.sorted(&x, &experts, [&places, &counts]);
+        self.calls.push(Call::Cast { x: counts.narrow(0, 0, local), out: groups.clone() });
+        let weights = self.shaped(weights, [tokens, chosen]);
+        let weights = if weights.dtype == x.dtype {
+            self.dense(weights)
+        } else {
+            let narrow = self.temporary(x.dtype, weights.shape.clone());
+            self.calls.push(Call::Cast { x: weights, out: narrow.clone() });
+            narrow
+        };
+        let [gate_up, down] = [3, 4].map(|operand| self.view(operand));
+        let gate_up = self.shaped(gate_up, [local, 2 * inner, width]);
+        let down = self.shaped(down, [local, width, inner]);
+        Routed { experts, count, places, groups, rows, gate_up, down, weights }
+    }
+
+    /// Returns copies of the rows of `x`, sorted by expert.
+    fn sorted(&mut self, x: &View, experts: &View, [places, counts]: [&View; 2]) -> View {
+        let rows = self.temporary(x.dtype, [experts.elems(), x.shape[1]]);
+        let [x, experts, places, counts] = [x, experts, places, counts].map(|view| Box::new(view.clone()));
+        let count = counts.elems();
+        let sorted = Box::new(rows.clone());
+        self.calls.push(Call::SortByExpert { x, experts, rows: sorted, places, counts, count });
+        rows
+    }
+
+    /// Returns the products of rows with the weights `w` `[e,inputs,outputs]` of their experts.
+    fn of_experts(&mut self, rows: &View, w: View, groups: &View) -> View {
+        let out = self.temporary(rows.dtype, [rows.shape[0], w.shape[2]]);
+        self.grouped([rows.clone(), w], groups, out.clone(), BY_ROWS);
+        out
+    }
+
+    fn grouped(&mut self, [x, w]: [View; 2], groups: &View, out: View, group_type: usize) {
+        self.calls.push(Call::Zero { into: out.clone() });
+        let [x, w, groups, out] = [x, w, groups.clone(), out].map(Box::new);
+        self.calls.push(Call::GroupedMatmul { x, w, groups, out, group_type });
+    }
+
+    fn sum_of_experts(&mut self, [rows, places, weights]: [View; 3], out: View) {
+        let [rows, places, weights, out] = [rows, places, weights, out].map(Box::new);
+        self.calls.push(Call::SumOfExperts { rows, places, weights, out });
+    }
+}
+
+/// Returns the weights with exchanged last dims.
+fn transposed(w: &View) -> View {
+    w.permute(&[0, 2, 1])
+}
+
+pub(in crate::program) fn experts(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    if emit.view(3).elems() == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let routed = emit.routed();
+    let inner = routed.down.shape[2];
+    let hidden = emit.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
+    let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
+    emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+    let results = emit.of_experts(&gated, transposed(&routed.down), &routed.groups);
+    let Routed { places, weights, .. } = routed;
+    emit.write_shaped(out, [weights.shape[0], results.shape[1]], |emit, out| {
+        emit.sum_of_experts([results, places, weights], out);
+    });
+}
+
+pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
+    if emit.view(3).elems() == 0 {
+        super::training::zeros(emit);
+        return;
+    }
+    let routed = emit.routed();
+    let (tokens, chosen) = (routed.weights.shape[0], routed.weights.shape[1]);
+    let (width, inner) = (routed.down.shape[1], routed.down.shape[2]);
+    let dtype = routed.rows.dtype;
+    let copies = tokens * chosen;
+    let dy = emit.view(5);
+    let dy = emit.shaped(dy, [tokens, width]);
+    let dy = emit.dense(dy);
+    let ignored = emit.temporary(DType::I32, [routed.count]);
+    let dy = emit.sorted(&dy, &routed.experts, [&routed.places, &ignored]);
+    let hidden = emit.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
+    let gated = emit.temporary(dtype, [copies, inner]);
+    emit.calls.push(Call::SwiGlu { x: hidden.clone(), out: gated.clone(), dim: 1 });
+    // Cotangents of the gated rows, before the weights.
+    let unweighted = emit.of_experts(&dy, routed.down.clone(), &routed.groups);
+    emit.cotangent_of_weights([&gated, &unweighted], &routed.places);
+    // The weight of each row.
+    let factors = emit.temporary(dtype, [copies]);
+    let flat = emit.shaped(routed.weights.clone(), [copies]);
+    emit.calls.extend([
+        Call::Zero { into: factors.clone() },
+        Call::IndexCopy { index: routed.places.clone(), rows: flat, into: factors.clone(), dim: 0 },
+    ]);
+    let factors = factors.repeat(1, 1);
+    let of_gated = unweighted;
+    emit.calls.push(Call::Mul { a: of_gated.clone(), b: factors.clone(), out: of_gated.clone() });
+    let of_hidden = emit.temporary(dtype, [copies, 2 * inner]);
+    let [gate, up] = [0, inner].map(|start| hidden.narrow(1, start, inner));
+    let [of_gate, of_up] = [0, inner].map(|start| of_hidden.narrow(1, start, inner));
+    let of_silu = emit.temporary(dtype, [copies, inner]);
+    emit.calls.extend([
+        Call::Mul { a: of_gated.clone(), b: up, out: of_silu.clone() },
+        Call::SiluGrad { x: gate.clone(), dy: of_silu, out: of_gate },
+        Call::Silu { x: gate, out: of_up.clone() },
+        Call::Mul { a: of_up.clone(), b: of_gated, out: of_up },
+    ]);
+    let of_rows = emit.of_experts(&of_hidden, routed.gate_up.clone(), &routed.groups);
+    let like = emit.temporary(dtype, [tokens, chosen]);
+    let ones = emit.filled(&like, 1.0);
+    let (out, places) = (emit.out(), routed.places.clone());
+    emit.write_shaped(out, [tokens, width], |emit, out| emit.sum_of_experts([of_rows, places, ones], out));
+    if let Some(out) = emit.result(2) {
+        let local = routed.groups.elems();
+        emit.write_shaped(out, [local, 2 * inner, width], |emit, out| {
+            emit.grouped([of_hidden.permute(&[1, 0]), routed.rows.clone()], &routed.groups, out, BY_SUMMED);
+        });
+    }
+    if let Some(out) = emit.result(3) {
+        let local = routed.groups.elems();
+        emit.calls.push(Call::Mul { a: dy.clone(), b: factors, out: dy.clone() });
+        emit.write_shaped(out, [local, width, inner], |emit, out| {
+            emit.grouped([dy.permute(&[1, 0]), gated], &routed.groups, out, BY_SUMMED);
+        });
+    }
+}
+
+impl Emit<'_> {
+    /// Writes the cotangents of weights: the products of gated rows and their cotangents, summed.
+    fn cotangent_of_weights(&mut self, [gated, cotangents]: [&View; 2], places: &View) {
+        let Some(out) = self.result(1) else { return };
+        let copies = gated.shape[0];
+        let [wide_gated, wide] = [gated, cotangents].map(|view| self.widened(view));
+        let products = self.temporary(DType::F32, gated.shape.clone());
+        let sums = self.temporary(DType::F32, [copies]);
+        self.calls.extend([
+            Call::Mul { a: wide_gated, b: wide, out: products.clone() },
+            Call::ReduceSum { x: products, out: sums.clone(), dim: 1 },
+        ]);
+        let index = places.clone();
+        self.write_shaped(out, [copies], |emit, out| {
+            emit.calls.push(Call::IndexSelect { x: sums, index, out, dim: 0 });
+        });
+    }
+
+    fn widened(&mut self, view: &View) -> View {
+        if view.dtype == DType::F32 {
+            return view.clone();
+        }
+        let wide = self.temporary(DType::F32, view.shape.clone());
+        self.calls.push(Call::Cast { x: view.clone(), out: wide.clone() });
+        wide
+    }
+}
