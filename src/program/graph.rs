@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::base::{DType, IdVec, Shape, define_id};
 
 use super::op::Kind;
+use super::tensor_names::TensorNames;
 
 define_id!(
     /// Id of a value; prints as `%17`.
@@ -46,16 +47,53 @@ impl Role {
     }
 }
 
-/// The checkpoint tensor of a param. The param uses its elements from `element_offset` on, in
-/// row-major order.
+/// The checkpoint tensor of a param, or a stack of checkpoint tensors. The param uses the elements
+/// of each tensor from `element_offset` on, in row-major order.
+///
+/// The tensors of a stack are counted by the first dims of the param, so a param `[8,2,64,32]` can
+/// be a stack of 16 tensors `[64,32]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Tensor name in the checkpoint.
+    /// Tensor name in the checkpoint, or a pattern with braces for a stack; see [`TensorNames`].
+    /// `experts.{0..8}.{gate,up}.weight` means 16 tensors. The end of the range is exclusive.
     pub tensor: String,
-    /// First element within the checkpoint tensor.
+    /// First element within each checkpoint tensor.
     pub element_offset: usize,
     /// Transformation of the elements.
     pub form: Form,
+}
+
+/// The checkpoint tensors of a param of a certain shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Names of the tensors.
+    pub names: TensorNames,
+    /// Number of dims of the param that count the tensors. 0 for one tensor.
+    pub dims: usize,
+}
+
+impl Stack {
+    /// Returns the part of the param that one tensor holds. `shape` is the shape of the param.
+    #[must_use]
+    pub fn part(&self, shape: &Shape) -> Shape {
+        Shape::from(&shape[self.dims..])
+    }
+}
+
+impl Source {
+    /// Returns the checkpoint tensors of a param of shape `shape`.
+    ///
+    /// # Errors
+    /// A sentence, if the name is not a valid pattern, or if the first dims of the param do not
+    /// count its names.
+    pub fn stack(&self, shape: &Shape) -> Result<Stack, String> {
+        let names = TensorNames::parse(&self.tensor)?;
+        let mut counts = (0..=shape.rank()).map(|dims| shape[..dims].iter().product::<usize>());
+        let Some(dims) = counts.position(|count| count == names.count()) else {
+            return Err(format!("the first dims of {shape} do not count {} tensors", names.count()));
+        };
+        Ok(Stack { names, dims })
+    }
 }
 
 /// The transformation from checkpoint elements to param elements.
@@ -94,7 +132,7 @@ impl Form {
 }
 
 impl fmt::Display for Source {
-    /// Prints `from "lm_head.weight"+0`. Rows of 64 quantised numbers add ` bytes/64` or `
+    /// Prints `from "lm_head.weight"+0`, with the pattern of a stack. Rows of 64 quantised numbers add ` bytes/64` or `
     /// scales/64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from \"{}\"+{}", self.tensor, self.element_offset)?;
@@ -188,5 +226,29 @@ impl Program {
     #[doc(hidden)]
     pub fn operand_shapes(&self, op: &Op) -> Vec<&Shape> {
         op.operands.iter().map(|id| &self.values[*id].shape).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_dims_count_the_tensors_of_a_stack() {
+        let stack = |tensor: &str, shape: &[usize]| {
+            let source = Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers };
+            let shape = Shape::from(shape);
+            source.stack(&shape).map(|stack| (stack.names.count(), stack.part(&shape).to_vec()))
+        };
+        assert_eq!(stack("w", &[4, 3]), Ok((1, vec![4, 3])));
+        assert_eq!(stack("w", &[]), Ok((1, vec![])));
+        assert_eq!(stack("e.{0..4}.w", &[4, 3]), Ok((4, vec![3])));
+        assert_eq!(stack("e.{0..4}.{a,b}.w", &[4, 2, 5, 3]), Ok((8, vec![5, 3])));
+        assert_eq!(stack("e.{0..1}.w", &[1, 5, 3]), Ok((1, vec![1, 5, 3])));
+        assert_eq!(
+            stack("e.{0..4}.w", &[2, 3]),
+            Err("the first dims of [2,3] do not count 4 tensors".to_owned())
+        );
+        assert!(stack("e.{0..4.w", &[4]).unwrap_err().contains("without its partner"));
     }
 }

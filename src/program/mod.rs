@@ -20,15 +20,17 @@ pub mod models;
 pub(crate) mod npu;
 pub mod op;
 pub mod rule;
+mod tensor_names;
 pub mod text;
 pub mod tree;
 pub mod verify;
 
 pub use crate::base::HostTensor;
 pub use build::{Builder, Operand};
-pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
+pub use graph::{Form, Op, OpId, Program, Role, Source, Stack, Value, ValueId};
 pub use interpret::interpret;
 pub use npu::tree::by_pairs;
 pub use npu::{Emit, Known, Local};
 pub use op::Kind;
 pub use rule::{Einsum, Factor, Rule};
+pub use tensor_names::TensorNames;

@@ -322,3 +322,47 @@ impl<'a> Cursor<'a> {
         Ok(Op { kind, operands, results })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Builder;
+
+    #[test]
+    fn a_stack_of_tensors_survives_its_text() {
+        let mut build = Builder::new("experts");
+        let x = build.input("x", [2, 5], DType::F32);
+        let (tensor, element_offset) = ("l.{0..3}.{gate,up}.weight".to_owned(), 7);
+        let source = Source { tensor, element_offset, form: Form::RowBytes { row_elems: 5 } };
+        let weight = build.param_from("experts", [3, 2, 4, 5], DType::F32, source);
+        let y = build.matmul("bi,egoi->bego", x, weight);
+        build.output("y", y);
+        let program = build.finish().unwrap();
+        let line = r#"param %1 "experts" : f32[3,2,4,5] from "l.{0..3}.{gate,up}.weight"+7 bytes/5"#;
+        assert!(print(&program).contains(line), "{}", print(&program));
+        assert_eq!(parse(&print(&program)).unwrap(), program);
+        // A layout has braces too.
+        let notes = Notes { layouts: [(1, "tp,_,_,_".to_owned())].into(), ..Notes::default() };
+        let text = print_with(&program, &notes);
+        assert!(text.contains("f32[3,2,4,5] {tp,_,_,_} from \"l.{0..3}"), "{text}");
+        assert_eq!(parse_with(&text, &|_| Ok(Vec::new())).unwrap(), (program, notes));
+    }
+
+    #[test]
+    fn a_stack_that_does_not_fit_its_param_is_refused() {
+        let refused = |tensor: &str| {
+            let mut build = Builder::new("experts");
+            let source = Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers };
+            let weight = build.param_from("w", [3, 4], DType::F32, source);
+            build.output("w", weight);
+            build.finish().map(drop).map_err(|problems| problems.to_string())
+        };
+        assert_eq!(refused("l.{0..3}.w"), Ok(()));
+        let place = "%0 \"w\": the checkpoint tensors do not fit the param: found ";
+        assert_eq!(
+            refused("l.{0..4}.w"),
+            Err(format!("{place}the first dims of [3,4] do not count 4 tensors"))
+        );
+        assert_eq!(refused("l.{0..4.w"), Err(format!("{place}`l.{{0..4.w` has a `{{` without its partner")));
+    }
+}

@@ -4,6 +4,7 @@
 //!   are not defined by ops.
 //! - An in-place op overwrites a state or param and is the last user of the old value.
 //! - Outputs exist and have unique names.
+//! - The checkpoint tensors of each param have valid names, and its first dims count them.
 //! - Tensor sizes do not overflow. This problem is reported alone.
 
 use rustc_hash::FxHashSet;
@@ -84,6 +85,12 @@ impl ProgramCheck<'_> {
             if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
                 let place = format!("{id} \"{}\"", value.name);
                 self.problems.push(Diagnostic::new(place, "inputs, params and states have distinct names"));
+            }
+            if let Some(Err(reason)) = value.source.as_ref().map(|source| source.stack(&value.shape)) {
+                let place = format!("{id} \"{}\"", value.name);
+                self.problems.push(
+                    Diagnostic::new(place, "the checkpoint tensors do not fit the param").found(reason),
+                );
             }
         }
     }

@@ -295,3 +295,31 @@ fn next<K: Id, V>(items: &mut IdVec<K, V>, id: &str, prefix: &str, item: V) -> O
     items.push(item);
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_of_tensors_survives_its_text() {
+        let mut plan = Plan::empty("experts".to_owned(), 0, 1, IdVec::new());
+        for (at, form) in [Form::Numbers, Form::RowBytes { row_elems: 5 }, Form::RowScales { row_elems: 5 }]
+            .iter()
+            .enumerate()
+        {
+            let tensor = "l.3.{4..8}.{gate,up}.weight".to_owned();
+            plan.params.push(Tensor {
+                name: format!("w{at}"),
+                shape: [4, 2, 6, 5].into(),
+                dtype: crate::base::DType::F32,
+                ranges: vec![1..3, 0..2, 0..6, 0..5],
+                buffer: BufferId::from_index(0),
+                offset: 0,
+                source: Some(Source { tensor, element_offset: 30, form: *form }),
+            });
+        }
+        let text = plan.to_string();
+        assert!(text.contains("from \"l.3.{4..8}.{gate,up}.weight\"+30 bytes/5\n"), "{text}");
+        assert_eq!(parse(&text).unwrap(), plan);
+    }
+}

@@ -14,9 +14,12 @@ use std::path::{Path, PathBuf};
 
 use super::adapter::{self, Delta};
 use super::json::Entries;
-use super::slice::{Error, Stored, StoredView};
+use super::slice::{Error, Stored, StoredView, check_slice};
+use super::weight::{Scratch, Weight};
 use super::{file, header};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::exec;
+use crate::program::Source;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -172,12 +175,14 @@ impl Checkpoint {
     /// # Errors
     /// All missing, unexpected or different tensors.
     pub fn check(&self, expected: &[ExpectedTensor], ignorable: &[&str]) -> Result<(), Diagnostics> {
-        let mut problems = Diagnostics::new();
+        let mut problems = TensorProblems::default();
         let mut unexpected: BTreeMap<&str, &TensorInfo> = self.tensors().collect();
         for ExpectedTensor { name, shape } in expected {
             unexpected.remove(name.as_str());
             let Some(stored) = self.tensor(name) else {
                 problems.push(
+                    name,
+                    "",
                     Diagnostic::new(format!("{}: {name}", self.path.display()), "missing tensor")
                         .expected(shape)
                         .help("config.json and the weights are of different models, or files are missing"),
@@ -187,6 +192,8 @@ impl Checkpoint {
             let place = || format!("{}: {name}", self.file_of(stored));
             if stored.shape != *shape {
                 problems.push(
+                    name,
+                    &format!("{shape} {}", stored.shape),
                     Diagnostic::new(place(), "wrong shape")
                         .expected(shape)
                         .found(&stored.shape)
@@ -195,6 +202,8 @@ impl Checkpoint {
             }
             if !stored.dtype.is_float() {
                 problems.push(
+                    name,
+                    stored.dtype.name(),
                     Diagnostic::new(place(), "wrong element type")
                         .expected("f32, f16 or bf16")
                         .found(stored.dtype),
@@ -204,13 +213,15 @@ impl Checkpoint {
         for (name, found) in unexpected {
             if !ignorable.iter().any(|suffix| name.ends_with(suffix)) {
                 problems.push(
+                    name,
+                    "",
                     Diagnostic::new(format!("{}: {name}", self.file_of(found)), "unexpected tensor")
                         .found(format!("{} {}", found.dtype, found.shape))
                         .help("the model that config.json describes has no such weight"),
                 );
             }
         }
-        problems.into_result(())
+        problems.counted().into_result(())
     }
 
     /// Reads a slice of a tensor into `out`, contiguous and converted to `to`. The elements from
@@ -234,7 +245,33 @@ impl Checkpoint {
         to: DType,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        StoredView::new(self.stored(name)?, element_offset, logical_shape, to)?.read_slice(ranges, out)
+        let view = StoredView::new(self.stored(name)?, element_offset, logical_shape, to)?;
+        view.read_slice(logical_shape, ranges, out)
+    }
+
+    /// Reads a slice of a param into `out`, contiguous and of type `to`. `shape` is the shape of the
+    /// param, and `ranges` selects one range per dim. Only the tensors and the bytes inside the
+    /// ranges are read, apart from gaps smaller than a page.
+    ///
+    /// # Errors
+    /// The source is not valid, or a tensor does not exist, does not fit or cannot be read.
+    #[doc(hidden)]
+    pub fn read_param(
+        &self,
+        source: &Source,
+        shape: &Shape,
+        ranges: &[Range<usize>],
+        to: DType,
+        out: &mut [u8],
+    ) -> Result<(), exec::Error> {
+        check_slice(&source.tensor, shape, ranges, to, out.len())?;
+        let weight = Weight::new(self, source, shape, to, vec![ranges])?;
+        let mut scratch = Scratch::default();
+        (0..weight.pieces()).try_for_each(|piece| {
+            weight.give(piece, &mut scratch, &mut |_, offset, len_bytes, write| {
+                write(&mut out[offset..offset + len_bytes])
+            })
+        })
     }
 
     /// Reads a whole floating-point tensor as f32.
@@ -428,6 +465,55 @@ impl OpenedFiles {
         }
         self.files.push(NamedFile { name: name.to_owned(), file });
     }
+}
+
+/// Problems of tensors, in which the experts of one layer count as one.
+#[derive(Default)]
+struct TensorProblems<'a> {
+    /// The first problem of each kind, with the number of problems.
+    found: Vec<(Diagnostic, usize)>,
+    /// Index of a kind: message, experts and details.
+    kinds: BTreeMap<(String, &'a str, String), usize>,
+}
+
+impl<'a> TensorProblems<'a> {
+    /// Adds a problem of the tensor `name`. Problems with other `details` are separate.
+    fn push(&mut self, name: &'a str, details: &str, problem: Diagnostic) {
+        if let Some(experts) = experts_of(name) {
+            let kind = (problem.message.clone(), experts, details.to_owned());
+            let next = self.found.len();
+            let at = *self.kinds.entry(kind).or_insert(next);
+            if at < next {
+                self.found[at].1 += 1;
+                return;
+            }
+        }
+        self.found.push((problem, 1));
+    }
+
+    fn counted(self) -> Diagnostics {
+        let mut problems = Diagnostics::new();
+        for (mut problem, count) in self.found {
+            if count > 1 {
+                problem.message += &format!(" (and {} more of the experts of this layer)", count - 1);
+            }
+            problems.push(problem);
+        }
+        problems
+    }
+}
+
+/// Returns the part of a name before the second number, such as `model.layers.3.mlp.experts` of
+/// `model.layers.3.mlp.experts.17.up_proj.weight`. The first number is the layer.
+fn experts_of(name: &str) -> Option<&str> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mut numbers = name.split('.').scan(0, |end, part| {
+        let start = *end;
+        *end += part.len() + 1;
+        Some((start, part))
+    });
+    let (start, _) = numbers.by_ref().filter(|(_, part)| is_number(part)).nth(1)?;
+    Some(&name[..start - 1])
 }
 
 fn count_tensors(count: usize) -> String {

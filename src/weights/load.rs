@@ -48,7 +48,7 @@ pub fn fill_from(
     let mut pieces = 0;
     for parts in shards.weights() {
         let tensors: Vec<&Tensor> = parts.iter().map(|part| part.tensor()).collect();
-        let weight = Weight::new(checkpoint, &tensors)?;
+        let weight = Weight::of_shards(checkpoint, &tensors)?;
         firsts.push(pieces);
         pieces += weight.pieces();
         weights.push((weight, parts));

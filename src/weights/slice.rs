@@ -28,6 +28,14 @@ pub enum Error {
         /// The opened folder or file.
         checkpoint: String,
     },
+    /// The tensors of a param cannot be derived from its source.
+    #[error("{tensor}: not the tensors of a param: {reason}")]
+    Source {
+        /// Pattern of the tensor names.
+        tensor: String,
+        /// Description of the problem.
+        reason: String,
+    },
     /// The view extends beyond the end of the tensor.
     #[error(
         "{tensor}: a view of shape {view} from element {offset} on: \
@@ -128,17 +136,17 @@ pub(super) struct Stored<'a> {
     pub(super) delta: Option<&'a Delta>,
 }
 
-/// A view of a stored tensor from an offset on, with another shape and element type.
+/// A view of a stored tensor from an offset on, with another element type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredView<'a> {
     stored: Stored<'a>,
     offset: usize,
-    shape: &'a Shape,
     to: DType,
 }
 
 impl<'a> StoredView<'a> {
-    pub(super) fn new(stored: Stored<'a>, offset: usize, shape: &'a Shape, to: DType) -> Result<Self, Error> {
+    /// Creates a view that has the elements of `shape`.
+    pub(super) fn new(stored: Stored<'a>, offset: usize, shape: &Shape, to: DType) -> Result<Self, Error> {
         let tensor = || stored.name.to_owned();
         if !convert::is_convertible(stored.dtype, to) {
             return Err(Error::DType { tensor: tensor(), from: stored.dtype, to });
@@ -152,24 +160,22 @@ impl<'a> StoredView<'a> {
                 elems: stored.elems,
             });
         }
-        Ok(Self { stored, offset, shape, to })
+        Ok(Self { stored, offset, to })
     }
 
-    pub(super) fn read_slice(&self, ranges: &[Range<usize>], out: &mut [u8]) -> Result<(), Error> {
-        let tensor = || self.stored.name.to_owned();
-        let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
-        if ranges.len() != self.shape.rank() || !ranges.iter().zip(self.shape.iter()).all(inside) {
-            return Err(Error::RangesOutOfView {
-                tensor: tensor(),
-                view: self.shape.clone(),
-                ranges: ranges.to_vec(),
-            });
-        }
-        let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
-        if expected != out.len() {
-            return Err(Error::BufferSize { tensor: tensor(), expected, found: out.len() });
-        }
-        let runs = Runs::of_part(self.shape, ranges);
+    /// Returns the size of a stored element in bytes.
+    pub(super) const fn stored_bytes(&self) -> usize {
+        self.stored.dtype.size_bytes()
+    }
+
+    pub(super) fn read_slice(
+        &self,
+        shape: &Shape,
+        ranges: &[Range<usize>],
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        check_slice(self.stored.name, shape, ranges, self.to, out.len())?;
+        let runs = Runs::of_part(shape, ranges);
         if out.is_empty() {
             return Ok(());
         }
@@ -239,6 +245,30 @@ impl<'a> StoredView<'a> {
     }
 }
 
+/// Checks that the ranges are inside a shape, and that their elements have `bytes` bytes.
+pub(super) fn check_slice(
+    tensor: &str,
+    shape: &Shape,
+    ranges: &[Range<usize>],
+    to: DType,
+    bytes: usize,
+) -> Result<(), Error> {
+    let tensor = || tensor.to_owned();
+    let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
+    if ranges.len() != shape.rank() || !ranges.iter().zip(shape.iter()).all(inside) {
+        return Err(Error::RangesOutOfView {
+            tensor: tensor(),
+            view: shape.clone(),
+            ranges: ranges.to_vec(),
+        });
+    }
+    let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * to.size_bytes();
+    if expected != bytes {
+        return Err(Error::BufferSize { tensor: tensor(), expected, found: bytes });
+    }
+    Ok(())
+}
+
 /// Returns the first `bytes` bytes of a buffer and grows the buffer if necessary.
 pub(super) fn at_least(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if buffer.len() < bytes {
@@ -276,7 +306,7 @@ mod tests {
 
     fn read(file: &File, offset: usize, view: &Shape, ranges: &[Range<usize>]) -> Result<Vec<f32>, Error> {
         let mut out = vec![0xff; ranges.iter().map(Range::len).product::<usize>() * 4];
-        StoredView::new(stored(file), offset, view, DType::F32)?.read_slice(ranges, &mut out)?;
+        StoredView::new(stored(file), offset, view, DType::F32)?.read_slice(view, ranges, &mut out)?;
         Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
@@ -297,8 +327,9 @@ mod tests {
         let file = file(12);
         let view = Shape::from([3, 4]);
         let error = |offset: usize, ranges: &[Range<usize>], bytes: usize| {
-            let view = StoredView::new(stored(&file), offset, &view, DType::F32);
-            view.and_then(|view| view.read_slice(ranges, &mut vec![0; bytes])).unwrap_err().to_string()
+            let stored = StoredView::new(stored(&file), offset, &view, DType::F32);
+            let read = stored.and_then(|stored| stored.read_slice(&view, ranges, &mut vec![0; bytes]));
+            read.unwrap_err().to_string()
         };
         assert_eq!(
             error(1, &[0..3, 0..4], 48),
@@ -322,13 +353,14 @@ mod tests {
             Err(Error::ViewOutOfTensor { .. })
         ));
         let beyond = StoredView::new(Stored { elems: 13, ..stored(&file) }, 12, &one, DType::F32).unwrap();
-        let cut = beyond.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 4]).unwrap_err().to_string();
+        let cut =
+            beyond.read_slice(&one, std::slice::from_ref(&(0..1)), &mut [0; 4]).unwrap_err().to_string();
         assert!(cut.starts_with("w: cannot be read: "), "{cut}");
         let mut large = tempfile::tempfile().unwrap();
         large.write_all(&1e6f32.to_le_bytes()).unwrap();
         let narrow = StoredView::new(stored(&large), 0, &one, DType::F16).unwrap();
         assert_eq!(
-            narrow.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 2]).unwrap_err().to_string(),
+            narrow.read_slice(&one, std::slice::from_ref(&(0..1)), &mut [0; 2]).unwrap_err().to_string(),
             "w: the number 1000000 does not fit f16; choose a type with a larger range, such as bf16"
         );
     }

@@ -212,7 +212,9 @@ pub fn decoder_of_layers(
 }
 
 /// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:
-/// `[out, in]` for a weight, and a vector for everything else.
+/// `[out, in]` for a weight, and a vector for everything else. A stack is one entry per tensor. A
+/// source that is no valid stack, which [`verify`](super::verify::verify) refuses, is an entry with
+/// the name of the pattern.
 #[must_use]
 pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
@@ -232,11 +234,17 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
         });
         let inner: usize =
             inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
-        let rows = value.shape.elems() / inner.max(1);
+        let names = match source.stack(&value.shape) {
+            Ok(stack) => stack.names.iter().collect(),
+            Err(_) => vec![source.tensor.clone()],
+        };
+        let rows = value.shape.elems() / inner.max(1) / names.len();
         let shape = if inputs.is_some() { Shape::from([rows, inner]) } else { Shape::from([rows]) };
-        match tensors.get_mut(&source.tensor) {
-            Some(known) => *known = known.with(0, known[0] + rows),
-            None => drop(tensors.insert(source.tensor.clone(), shape)),
+        for name in names {
+            tensors
+                .entry(name)
+                .and_modify(|known| *known = known.with(0, known[0] + rows))
+                .or_insert_with(|| shape.clone());
         }
     }
     tensors
@@ -279,7 +287,7 @@ pub fn layer_of(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{text, verify::verify};
+    use crate::program::{Source, text, verify::verify};
 
     #[test]
     fn every_family_builds_verifies_and_survives_its_text() {
@@ -295,6 +303,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_stack_is_one_tensor_per_name() {
+        let mut build = Builder::new("experts");
+        let source = |tensor: &str, element_offset| Source {
+            tensor: tensor.to_owned(),
+            element_offset,
+            form: Form::Numbers,
+        };
+        let x = build.input("x", [2, 5], DType::F32);
+        let separate =
+            build.param_from("separate", [3, 2, 4, 5], DType::F32, source("e.{0..3}.{w1,w3}.weight", 0));
+        let y = build.matmul("bi,egoi->bego", x, separate);
+        // Two params share each tensor of the second stack.
+        for (name, rows, offset) in [("gate", 4, 0), ("up", 6, 20)] {
+            let part =
+                build.param_from(name, [3, rows, 5], DType::F32, source("e.{0..3}.w13.weight", offset));
+            let y = build.matmul("bi,eoi->beo", x, part);
+            build.output(name, y);
+        }
+        build.output("y", y);
+        let mut expected: Vec<(String, Shape)> = Vec::new();
+        for expert in 0..3 {
+            expected.push((format!("e.{expert}.w1.weight"), [4, 5].into()));
+            expected.push((format!("e.{expert}.w13.weight"), [10, 5].into()));
+            expected.push((format!("e.{expert}.w3.weight"), [4, 5].into()));
+        }
+        let found: Vec<(String, Shape)> = checkpoint_tensors(&build.finish().unwrap()).into_iter().collect();
+        assert_eq!(found, expected);
     }
 
     fn param_bytes(program: &Program) -> usize {

@@ -199,3 +199,42 @@ fn weights_are_floating_point() {
         "{message}"
     );
 }
+
+#[test]
+fn problems_of_the_experts_of_a_layer_are_one_line() {
+    let name = |layer: usize, expert: usize, part: &str| format!("l.{layer}.experts.{expert}.{part}.weight");
+    let mut expected = vec![expect("l.0.gate.weight", &[2]), expect("l.1.gate.weight", &[2])];
+    let mut tensors: Vec<(String, Vec<usize>)> = vec![("l.0.gate.weight".to_owned(), vec![2])];
+    for layer in 0..3 {
+        for expert in 0..4 {
+            let [up, down] = ["up", "down"].map(|part| name(layer, expert, part));
+            expected.extend([expect(&up, &[4, 3]), expect(&down, &[3, 4])]);
+            // Layer 1 lacks the experts from 2 on. Layer 2 has other shapes.
+            let (up_shape, down_shape) =
+                if layer == 2 { (vec![5, 3], vec![3, 5]) } else { (vec![4, 3], vec![3, 4]) };
+            if layer != 1 || expert < 2 {
+                tensors.extend([(up, up_shape), (down, down_shape)]);
+            }
+        }
+    }
+    tensors.extend([(name(0, 4, "up"), vec![4, 3]), (name(0, 5, "up"), vec![4, 3])]);
+    let tensors: Vec<(&str, &[usize])> =
+        tensors.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())).collect();
+    let folder = folder(&[(SINGLE, &file_of(&tensors))]);
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let message = checkpoint.check(&expected, &[]).unwrap_err().to_string();
+    let message = message.replace(&folder.path().display().to_string(), "DIR");
+    let expected = [
+        "DIR/model.safetensors: l.1.gate.weight: missing tensor: expected [2]; \
+         config.json and the weights are of different models, or files are missing",
+        "DIR/model.safetensors: l.1.experts.2.up.weight: missing tensor (and 3 more of the experts of this layer): \
+         expected [4,3]; config.json and the weights are of different models, or files are missing",
+        "model.safetensors: l.2.experts.0.up.weight: wrong shape (and 3 more of the experts of this layer): \
+         expected [4,3], found [5,3]; config.json and the weights are of different models",
+        "model.safetensors: l.2.experts.0.down.weight: wrong shape (and 3 more of the experts of this layer): \
+         expected [3,4], found [3,5]; config.json and the weights are of different models",
+        "model.safetensors: l.0.experts.4.up.weight: unexpected tensor (and 1 more of the experts of this layer): \
+         found f32 [4,3]; the model that config.json describes has no such weight",
+    ];
+    assert_eq!(message.lines().collect::<Vec<_>>(), expected);
+}
