@@ -295,8 +295,7 @@ impl Fixture {
                 let source = value.source.as_ref().unwrap();
                 let mut bytes = vec![0; value.shape.elems() * 4];
                 let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
-                let (tensor, offset) = (&source.tensor, source.element_offset);
-                file.read_slice(tensor, offset, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
+                file.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
                 (value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes))
             };
             program.with_role(Role::Param).map(read).collect::<Tensors>()

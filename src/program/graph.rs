@@ -1,6 +1,7 @@
 //! The graph of a program: values and ops by id, in order of execution.
 
 use std::fmt;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -77,6 +78,18 @@ impl Stack {
     #[must_use]
     pub fn part(&self, shape: &Shape) -> Shape {
         Shape::from(&shape[self.dims..])
+    }
+
+    /// Returns the ranges of the param that the tensor with this index holds, one per dim.
+    #[must_use]
+    pub fn ranges(&self, shape: &Shape, index: usize) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = shape.iter().map(|size| 0..*size).collect();
+        let mut rest = index;
+        for (range, size) in ranges[..self.dims].iter_mut().zip(shape.iter()).rev() {
+            *range = rest % size..rest % size + 1;
+            rest /= size;
+        }
+        ranges
     }
 }
 
@@ -250,5 +263,17 @@ mod tests {
             Err("the first dims of [2,3] do not count 4 tensors".to_owned())
         );
         assert!(stack("e.{0..4.w", &[4]).unwrap_err().contains("without its partner"));
+    }
+
+    #[test]
+    fn each_tensor_of_a_stack_is_a_part_of_the_param() {
+        let shape = Shape::from([3, 2, 5, 4]);
+        let source = Source { tensor: "e.{0..3}.{a,b}.w".into(), element_offset: 0, form: Form::Numbers };
+        let stack = source.stack(&shape).unwrap();
+        assert_eq!(stack.ranges(&shape, 0), [0..1, 0..1, 0..5, 0..4]);
+        assert_eq!(stack.ranges(&shape, 3), [1..2, 1..2, 0..5, 0..4]);
+        assert_eq!(stack.ranges(&shape, 5), [2..3, 1..2, 0..5, 0..4]);
+        let one = Source { tensor: "w".into(), ..source }.stack(&shape).unwrap();
+        assert_eq!(one.ranges(&shape, 0), [0..3, 0..2, 0..5, 0..4]);
     }
 }

@@ -139,8 +139,7 @@ fn params(program: &Program, checkpoint: &Checkpoint) -> Tensors {
         let source = value.source.as_ref().unwrap();
         let mut bytes = vec![0; value.shape.elems() * 4];
         let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
-        let (tensor, offset) = (&source.tensor, source.element_offset);
-        checkpoint.read_slice(tensor, offset, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
+        checkpoint.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
         params.insert(value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes));
     }
     params

@@ -176,8 +176,10 @@ impl Model {
             match (value.role, value.name.as_str()) {
                 (Role::Param, _) => {
                     let source = value.source.as_ref().unwrap();
-                    let stored = &self.tensors[&source.tensor].1;
-                    float(stored[source.element_offset..][..value.shape.elems()].to_vec())
+                    let stack = source.stack(&value.shape).unwrap();
+                    let elems = stack.part(&value.shape).elems();
+                    let part = |name: &str| &self.tensors[name].1[source.element_offset..][..elems];
+                    float(stack.names.iter().flat_map(|name| part(&name).to_vec()).collect())
                 }
                 (_, input::IDS) => whole(ids.iter().map(|id| i64::from(*id)).collect()),
                 (_, input::LOGN) => float(config.logn.unwrap().scale(&positions)),

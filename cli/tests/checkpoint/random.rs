@@ -96,8 +96,7 @@ impl Run {
             let source = tensor.source.as_ref().unwrap();
             let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
             let mut bytes = vec![0; tensor.shape.elems() * 4];
-            let (name, first) = (&source.tensor, source.element_offset);
-            model.checkpoint.read_slice(name, first, &tensor.shape, &all, DType::F32, &mut bytes).unwrap();
+            model.checkpoint.read_param(source, &tensor.shape, &all, DType::F32, &mut bytes).unwrap();
             bytes
         })
     }

@@ -1,12 +1,14 @@
 //! Export of the model of a checkpoint, as a folder that transformers opens.
 //!
 //! Weights have their original names and one element type. Only tensors with a source are weights.
-//! Fused weights are assembled from pieces that must have each element once. The folder appears
-//! when it is complete, and one tensor is in memory at a time.
+//! Fused weights are assembled from pieces that must have each element once. A stack of experts is
+//! exported as one tensor per expert and matrix. The folder appears when it is complete, and one
+//! tensor is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -16,10 +18,10 @@ use serde_json::{Value, json};
 use super::Error;
 use super::rank_file::{header, stored};
 use super::read::Checkpoint;
+use super::sharding::NOT_THE_SOURCE;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use crate::generate::Model;
-use crate::program::Source;
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
@@ -68,7 +70,20 @@ struct ExportedWeight<'a> {
     name: &'a str,
     shape: &'a Shape,
     /// Ascending elements, without gaps.
-    pieces: Vec<(&'a str, Source)>,
+    pieces: Vec<Piece<'a>>,
+}
+
+/// A part of a tensor of the run, which is a contiguous part of an exported weight.
+struct Piece<'a> {
+    /// Name of the tensor in the run.
+    tensor: &'a str,
+    /// Ranges within the tensor, one per dim.
+    ranges: Vec<Range<usize>>,
+    /// First element within the tensor.
+    first: usize,
+    /// First element within the exported weight.
+    offset: usize,
+    elems: usize,
 }
 
 /// Exports the model of a checkpoint into `into`, a new or empty folder, with weights of `dtype`.
@@ -107,10 +122,14 @@ pub fn export_adapter(
     for (record, source) in
         checkpoint.index().tensors.values().filter_map(|record| Some((record, record.source()?)))
     {
-        let (elems, known) = (record.shape().elems(), shapes.get(&source.tensor));
+        // An index with a source that does not fit cannot be opened.
+        let Ok(stack) = source.stack(&record.shape()) else { continue };
+        let elems = stack.part(&record.shape()).elems();
         let columns = if source.tensor.ends_with(INNER) { elems / lora.rank.max(1) } else { lora.rank };
-        let rows = elems / columns.max(1) + known.map_or(0, |known| known[0]);
-        shapes.insert(source.tensor, Shape::from([rows, columns]));
+        for name in stack.names.iter() {
+            let rows = elems / columns.max(1) + shapes.get(&name).map_or(0, |known| known[0]);
+            shapes.insert(name, Shape::from([rows, columns]));
+        }
     }
     if !shapes.keys().any(|name| name.starts_with(PEFT_PREFIX)) {
         problems.push(Diagnostic::new(checkpoint.path().display().to_string(), "has no adapters"));
@@ -236,41 +255,67 @@ fn weights<'a>(
     shapes: &'a BTreeMap<String, Shape>,
     problems: &mut Diagnostics,
 ) -> Vec<ExportedWeight<'a>> {
-    let mut pieces: BTreeMap<&str, Vec<(&str, Source, usize)>> = BTreeMap::new();
+    let mut pieces: BTreeMap<&str, Vec<Piece<'_>>> = BTreeMap::new();
     for (name, record) in &checkpoint.index().tensors {
         let Some(source) = record.source() else { continue };
         let place = || format!("{}: {name}", checkpoint.path().display());
-        match (shapes.get_key_value(&source.tensor), record.dtype()) {
-            (Some((weight, _)), Some(dtype)) if dtype.is_float() => {
-                pieces.entry(weight.as_str()).or_default().push((name, source, record.shape().elems()));
+        let shape = record.shape();
+        let stack = match source.stack(&shape) {
+            Ok(stack) => stack,
+            Err(reason) => {
+                problems.push(Diagnostic::new(place(), NOT_THE_SOURCE).found(reason));
+                continue;
             }
-            (Some(_), _) => {
+        };
+        let elems = stack.part(&shape).elems();
+        let mut surplus = Vec::new();
+        for (index, tensor) in stack.names.iter().enumerate() {
+            match shapes.get_key_value(&tensor) {
+                Some((weight, _)) => pieces.entry(weight.as_str()).or_default().push(Piece {
+                    tensor: name,
+                    ranges: stack.ranges(&shape, index),
+                    first: index * elems,
+                    offset: source.element_offset,
+                    elems,
+                }),
+                None => surplus.push(tensor),
+            }
+        }
+        match surplus.as_slice() {
+            [] if record.dtype().is_none_or(|dtype| !dtype.is_float()) => {
                 problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype));
             }
-            (None, _) => problems.push(
-                Diagnostic::new(place(), "a weight that the model does not have")
-                    .found(&source.tensor)
-                    .help("name the folder that the model came from"),
-            ),
+            [] => {}
+            [first, others @ ..] => {
+                let found = match others.len() {
+                    0 => first.clone(),
+                    count => format!("{first} and {count} more"),
+                };
+                problems.push(
+                    Diagnostic::new(place(), "a weight that the model does not have")
+                        .found(found)
+                        .help("name the folder that the model came from"),
+                );
+            }
         }
     }
     let mut weights = Vec::new();
     for (name, shape) in shapes {
         let mut pieces = pieces.remove(name.as_str()).unwrap_or_default();
-        pieces.sort_by_key(|(_, source, _)| source.element_offset);
+        pieces.sort_by_key(|piece| piece.offset);
         let mut end = 0;
-        for (piece, source, elems) in &pieces {
-            if source.element_offset != end {
+        for piece in &pieces {
+            if piece.offset != end {
                 problems.push(
                     Diagnostic::new(
-                        format!("{}: {piece}", checkpoint.path().display()),
+                        format!("{}: {}", checkpoint.path().display(), piece.tensor),
                         "not the next piece of the weight",
                     )
                     .expected(format!("element {end} of {name}"))
-                    .found(format!("element {}", source.element_offset)),
+                    .found(format!("element {}", piece.offset)),
                 );
             }
-            end = source.element_offset + elems;
+            end = piece.offset + piece.elems;
         }
         if end != shape.elems() {
             problems.push(
@@ -279,11 +324,7 @@ fn weights<'a>(
                     .found(format!("{end} elements")),
             );
         }
-        weights.push(ExportedWeight {
-            name,
-            shape,
-            pieces: pieces.into_iter().map(|(name, source, _)| (name, source)).collect(),
-        });
+        weights.push(ExportedWeight { name, shape, pieces });
     }
     weights
 }
@@ -351,21 +392,20 @@ fn write_file(
 
 fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
-    for (name, source) in &weight.pieces {
-        let (_, from, bytes) = checkpoint.read_whole(name)?;
-        let place = || format!("{}: {name}", checkpoint.path().display());
+    for piece in &weight.pieces {
+        let (from, bytes) = checkpoint.read_stored(piece.tensor, &piece.ranges)?;
+        let place = || format!("{}: {}", checkpoint.path().display(), piece.tensor);
         if let Some((index, value)) = first_not_finite(from, &bytes) {
             return Err(Diagnostic::new(place(), "a weight that is NaN or infinite: the run had diverged")
-                .found(format!("element {index} is {value}"))
+                .found(format!("element {} is {value}", piece.first + index))
                 .help("export an earlier checkpoint")
                 .into());
         }
-        let elems = bytes.len() / from.size_bytes();
-        let begin = source.element_offset * dtype.size_bytes();
-        convert(from, dtype, &bytes, &mut out[begin..begin + elems * dtype.size_bytes()]).map_err(
+        let begin = piece.offset * dtype.size_bytes();
+        convert(from, dtype, &bytes, &mut out[begin..begin + piece.elems * dtype.size_bytes()]).map_err(
             |overflow| {
                 Diagnostic::new(place(), format!("a number too large for {dtype}"))
-                    .found(format!("element {} is {}", overflow.index, overflow.value))
+                    .found(format!("element {} is {}", piece.first + overflow.index, overflow.value))
                     .help("choose a type with a larger range, such as bf16")
             },
         )?;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use twox_hash::xxhash3_128::Hasher;
 
 use super::cover;
-use super::sharding::is_saved;
+use super::sharding::{NOT_THE_SOURCE, is_saved};
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
@@ -77,13 +77,14 @@ pub struct TensorRecord {
     pub parts: Vec<PartRecord>,
 }
 
-/// Position of a tensor in the model's files.
+/// Position of a tensor in the model's files, or of a stack of tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRecord {
-    /// Name of the tensor in the model's files.
+    /// Name of the tensor in the model's files, or the pattern of a stack; see
+    /// [`TensorNames`](crate::program::TensorNames).
     pub tensor: String,
-    /// First element within that tensor.
+    /// First element within each tensor.
     pub element_offset: usize,
 }
 
@@ -229,6 +230,9 @@ impl Index {
             return Err(problem("parts of a reduction that cannot be joined")
                 .expected("parts of a sum of f32")
                 .found(found));
+        }
+        if let Some(Err(reason)) = tensor.source().map(|source| source.stack(&shape)) {
+            return Err(problem(NOT_THE_SOURCE).found(reason));
         }
         let parts: Vec<Vec<Range<usize>>> = tensor.parts.iter().map(PartRecord::ranges).collect();
         for (part, ranges) in tensor.parts.iter().zip(&parts) {

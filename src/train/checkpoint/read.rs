@@ -288,12 +288,26 @@ impl Checkpoint {
     /// The errors of [`Checkpoint::read`].
     #[doc(hidden)]
     pub fn read_whole(&self, name: &str) -> Result<(Shape, DType, Vec<u8>), Diagnostics> {
-        let tensor = self.index.tensors.get(name).and_then(|tensor| Some((tensor.shape(), tensor.dtype()?)));
-        let (shape, dtype) = tensor
-            .ok_or_else(|| Diagnostic::new(format!("{}: {name}", self.path.display()), "missing tensor"))?;
+        let (shape, dtype) = self.typed(name)?;
         let ranges: Vec<Range<usize>> = shape.iter().map(|size| 0..*size).collect();
         let bytes = self.read(name, &shape, dtype, &ranges)?;
         Ok((shape, dtype, bytes))
+    }
+
+    /// Reads elements inside `ranges`, row-major, in the stored type.
+    pub(super) fn read_stored(
+        &self,
+        name: &str,
+        ranges: &[Range<usize>],
+    ) -> Result<(DType, Vec<u8>), Diagnostics> {
+        let (shape, dtype) = self.typed(name)?;
+        Ok((dtype, self.read(name, &shape, dtype, ranges)?))
+    }
+
+    /// Returns the shape and the stored type of a tensor.
+    fn typed(&self, name: &str) -> Result<(Shape, DType), Diagnostic> {
+        let tensor = self.index.tensors.get(name).and_then(|tensor| Some((tensor.shape(), tensor.dtype()?)));
+        tensor.ok_or_else(|| Diagnostic::new(self.place(name), "missing tensor"))
     }
 
     /// Checks every byte of every file.

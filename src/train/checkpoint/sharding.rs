@@ -15,6 +15,8 @@ use crate::program::{Form, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 
+pub(super) const NOT_THE_SOURCE: &str = "not the tensors of a weight in the model's files";
+
 /// One of the partial sums of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summand {
@@ -109,6 +111,9 @@ impl ShardedTensor {
         }
         if let Some(source) = self.source.as_ref().filter(|source| source.form != Form::Numbers) {
             problems.push(problem("quantised weights cannot be saved").found(source));
+        }
+        if let Some(Err(reason)) = self.source.as_ref().map(|source| source.stack(&self.shape)) {
+            problems.push(problem(NOT_THE_SOURCE).found(reason));
         }
         if self.ranges.len() != mesh.cards() {
             let of = |count: usize| format!("ranges of {count} ranks");

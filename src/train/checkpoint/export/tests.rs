@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::reshard::{reshard, stored_layouts_on};
 use super::super::sharding::{ShardedTensor, Sharding};
 use super::super::writer::{PartBytes, Writer};
 use super::*;
 use crate::base::{AxisId, Id};
 use crate::generate::Model;
 use crate::placement::{Layout, Mesh};
-use crate::program::Role;
+use crate::program::{Form, Role, Source};
 use crate::weights;
 use crate::world::ProcessGroup;
 
@@ -35,9 +36,7 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
         let from = value.source.clone().unwrap();
         let all: Vec<Range<usize>> = value.shape.iter().map(|size| 0..*size).collect();
         let mut bytes = vec![0; value.shape.elems() * 4];
-        source
-            .read_slice(&from.tensor, from.element_offset, &value.shape, &all, DType::F32, &mut bytes)
-            .unwrap();
+        source.read_param(&from, &value.shape, &all, DType::F32, &mut bytes).unwrap();
         let mut tensor = ShardedTensor::placed(&value.name, &value.shape, DType::F32, &mesh, &layout);
         let moment = ShardedTensor { name: format!("{}.m", value.name), ..tensor.clone() };
         wholes.insert(moment.name.clone(), vec![0; bytes.len()]);
@@ -46,7 +45,11 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
         wholes.insert(tensor.name.clone(), bytes);
         tensors.extend([tensor, moment]);
     }
-    let sharding = Sharding::new(mesh, tensors).unwrap();
+    written(folder, Sharding::new(mesh, tensors).unwrap(), &wholes)
+}
+
+/// Writes the whole tensors as a checkpoint.
+fn written(folder: &Path, sharding: Sharding, wholes: &BTreeMap<String, Vec<u8>>) -> Checkpoint {
     let mut writer = Writer::new(folder, None, sharding, Arc::new(ProcessGroup::alone())).unwrap();
     let parts = writer.parts().map(|(rank, tensor, part)| {
         let planned = crate::schedule::plan::Tensor {
@@ -182,4 +185,123 @@ fn what_cannot_be_exported_is_named_at_once_and_nothing_is_left() {
     let lines = refused(&large, &model, DType::F16, &out);
     assert!(lines[0].contains("a number too large for f16: found element 0 is 1000000"), "{lines:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "the checkpoints alone");
+}
+
+/// Returns the experts of a layer as two stacks, with a fused tensor in two parts.
+fn experts(mesh: &Mesh) -> Vec<ShardedTensor> {
+    let tensor = |name: &str, sizes: &[usize], dims: [usize; 2], pattern: &str, element_offset: usize| {
+        let [on_dp, on_tp] = dims;
+        let layout = Layout::replicated(sizes.len())
+            .sharded(on_dp, AxisId::from_index(0))
+            .sharded(on_tp, AxisId::from_index(1));
+        let tensor = ShardedTensor::placed(name, &sizes.into(), DType::F32, mesh, &layout);
+        let (tensor_name, form) = (pattern.to_owned(), Form::Numbers);
+        ShardedTensor { source: Some(Source { tensor: tensor_name, element_offset, form }), ..tensor }
+    };
+    vec![
+        tensor("gate_up", &[5, 2, 4, 3], [0, 2], "l.3.experts.{0..5}.{gate,up}.weight", 0),
+        tensor("down", &[5, 3, 4], [2, 0], "l.3.experts.{0..5}.down.weight", 0),
+        tensor("shared.a", &[2, 3, 3], [1, 0], "l.3.shared.{0..2}.weight", 0),
+        tensor("shared.b", &[2, 2, 3], [2, 1], "l.3.shared.{0..2}.weight", 9),
+    ]
+}
+
+#[test]
+fn a_stack_is_exported_as_the_tensors_of_the_published_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
+    let tensors = experts(&mesh);
+    let number = |tensor: usize, at: usize| (tensor * 1000 + at) as f32;
+    let wholes: BTreeMap<String, Vec<u8>> = tensors
+        .iter()
+        .enumerate()
+        .map(|(index, tensor)| {
+            let numbers = (0..tensor.shape.elems()).flat_map(|at| number(index, at).to_le_bytes());
+            (tensor.name.clone(), numbers.collect())
+        })
+        .collect();
+    let mut shapes: BTreeMap<String, Shape> = BTreeMap::new();
+    let mut expected: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for expert in 0..5 {
+        for (at, part) in ["gate", "up"].iter().enumerate() {
+            let name = format!("l.3.experts.{expert}.{part}.weight");
+            shapes.insert(name.clone(), [4, 3].into());
+            expected.insert(name, (0..12).map(|i| number(0, (2 * expert + at) * 12 + i)).collect());
+        }
+        let name = format!("l.3.experts.{expert}.down.weight");
+        shapes.insert(name.clone(), [3, 4].into());
+        expected.insert(name, (0..12).map(|i| number(1, 12 * expert + i)).collect());
+    }
+    for index in 0..2 {
+        let name = format!("l.3.shared.{index}.weight");
+        shapes.insert(name.clone(), [5, 3].into());
+        let a = (0..9).map(|i| number(2, 9 * index + i));
+        expected.insert(name, a.chain((0..6).map(|i| number(3, 6 * index + i))).collect());
+    }
+    let saved = written(&folder.path().join("a"), Sharding::new(mesh, tensors.clone()).unwrap(), &wholes);
+    // A checkpoint for other ranks exports the same.
+    let other = Mesh::new(&[("dp", 1), ("tp", 2)]).unwrap();
+    let into = folder.path().join("b");
+    reshard(&saved, &stored_layouts_on(&saved, &other).unwrap(), &into).unwrap();
+    let resharded = Checkpoint::latest(&into).unwrap().unwrap();
+    for (checkpoint, into) in [(&saved, "export-a"), (&resharded, "export-b")] {
+        let mut problems = Diagnostics::new();
+        let weights = weights(checkpoint, &shapes, &mut problems);
+        problems.into_result(()).unwrap();
+        let into = folder.path().join(into);
+        fs::create_dir(&into).unwrap();
+        write_weights(&weights, DType::F32, &into, 200, &|weight| numbers(checkpoint, weight, DType::F32))
+            .unwrap();
+        let exported = weights::Checkpoint::open(&into).unwrap();
+        assert_eq!(exported.tensors().len(), expected.len());
+        for (name, numbers) in &expected {
+            let found = exported.read_f32(name).unwrap();
+            assert_eq!(found, (shapes[name].clone(), numbers.clone()), "{name}");
+        }
+        for tensor in &tensors {
+            let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
+            let mut bytes = vec![0; tensor.part_bytes(&all)];
+            let source = tensor.source.as_ref().unwrap();
+            exported.read_param(source, &tensor.shape, &all, DType::F32, &mut bytes).unwrap();
+            assert!(bytes == wholes[&tensor.name], "{} is read as it was saved", tensor.name);
+        }
+    }
+}
+
+#[test]
+fn stacks_that_do_not_fit_the_model_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
+    let mut tensors = experts(&mesh);
+    let mut wholes: BTreeMap<String, Vec<u8>> =
+        tensors.iter().map(|tensor| (tensor.name.clone(), vec![0; tensor.shape.elems() * 4])).collect();
+    // Elements 60 on belong to `l.3.experts.2.up.weight`.
+    wholes.get_mut("gate_up").unwrap()[4 * 63..4 * 64].copy_from_slice(&f32::NAN.to_le_bytes());
+    let checkpoint = written(folder.path(), Sharding::new(mesh.clone(), tensors.clone()).unwrap(), &wholes);
+    let shapes: BTreeMap<String, Shape> =
+        (0..3).map(|expert| (format!("l.3.experts.{expert}.up.weight"), [4, 3].into())).collect();
+    let mut problems = Diagnostics::new();
+    let found = weights(&checkpoint, &shapes, &mut problems);
+    let lines = problems.items().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let ends = [
+        "down: a weight that the model does not have: found l.3.experts.0.down.weight and 4 more; \
+         name the folder that the model came from",
+        "gate_up: a weight that the model does not have: found l.3.experts.0.gate.weight and 6 more; \
+         name the folder that the model came from",
+    ];
+    for end in ends {
+        assert!(lines.iter().any(|line| line.ends_with(end)), "{end}: {lines:#?}");
+    }
+    numbers(&checkpoint, &found[0], DType::F32).unwrap();
+    let message = numbers(&checkpoint, &found[2], DType::F32).unwrap_err().to_string();
+    assert!(message.contains("gate_up: a weight that is NaN or infinite"), "{message}");
+    assert!(message.contains("found element 63 is NaN"), "{message}");
+
+    tensors[1].source.as_mut().unwrap().tensor = "l.3.experts.{0..6}.down.weight".to_owned();
+    let message = Sharding::new(mesh, tensors).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "down: not the tensors of a weight in the model's files: \
+         found the first dims of [5,3,4] do not count 6 tensors"
+    );
 }
