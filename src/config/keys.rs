@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::families::{Family, OwnProgram, Windows};
 use super::fields::{Fields, ShortJson};
+use super::layer::{FeedForwardPart, QkNorm, Router, Scores};
 use super::model::ModelConfig;
 use super::rope::RopeScaling;
 use crate::base::Diagnostic;
@@ -31,13 +32,16 @@ enum Neutral {
     Number(&'static str, fn(&ModelConfig) -> f64),
     /// A flag of the configuration.
     Flag(fn(&ModelConfig) -> bool),
+    /// A name of a fact of the configuration. `None`: the configuration does not have the fact, and
+    /// any value changes nothing.
+    Name(fn(&ModelConfig) -> Option<&'static str>),
     /// At least the number of positions of a sequence.
     Positions,
     /// The length that the rotary embedding is scaled from, if it is scaled from one.
     Original,
 }
 
-use Neutral::{Any, Every, Flag, Null, Number, OneOf, Original, Positions};
+use Neutral::{Any, Every, Flag, Name, Null, Number, OneOf, Original, Positions};
 
 const NO: Neutral = OneOf(&["false"]);
 const YES: Neutral = OneOf(&["true"]);
@@ -65,9 +69,25 @@ const KEYS: &[KeyRule] = &[
             "moe_num_experts",
             "n_shared_experts",
             "num_shared_experts",
+            "shared_expert_intermediate_size",
+            "shared_intermediate_size",
+            "first_k_dense_replace",
         ],
         ZERO,
-        "a mixture of experts is not supported",
+        "not known to files of this family",
+    ),
+    (
+        &["decoder_sparse_step", "moe_layer_freq", "n_group", "topk_group", "routed_scaling_factor"],
+        ONE,
+        "not known to files of this family",
+    ),
+    (&["mlp_only_layers"], OneOf(&["[]"]), "not known to files of this family"),
+    (&["scoring_func"], Name(scores), "contradicts the router of this architecture"),
+    (&["topk_method"], Name(choice), "contradicts the router of this architecture"),
+    (
+        &["use_routing_bias"],
+        Flag(|config| router(config).is_some_and(|router| router.has_choice_bias)),
+        "contradicts the router of this architecture",
     ),
     // Scales.
     (
@@ -243,6 +263,12 @@ const KEYS: &[KeyRule] = &[
     (&["clip_qkv"], Null, "clipping of queries, keys and values is not supported"),
     (&["attn_temperature_tuning"], ZERO, "another scale of the attention is not supported"),
     (&["full_attention_interval"], ONE, "linear attention is not supported"),
+    (&["attn_type_list"], Every("1"), "linear attention is not supported"),
+    (
+        &["index_topk", "index_n_heads", "index_head_dim", "indexer_types"],
+        Null,
+        "attention to tokens that an indexer chooses is not supported",
+    ),
     (
         &[
             "parallel_attn",
@@ -272,6 +298,17 @@ const KEYS: &[KeyRule] = &[
         &["qk_norm", "use_qk_norm", "qk_layernorm", "use_qk_layernorm", "qk_layer_norm"],
         Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.qk_norm.is_some())),
         "contradicts the architecture's norms of query and key heads",
+    ),
+    (&["qk_norm_type"], Name(qk_norm_range), "contradicts the architecture's norms of query and key heads"),
+    (
+        &[
+            "layernorm_full_attention_alpha",
+            "layernorm_full_attention_beta",
+            "layernorm_mlp_alpha",
+            "layernorm_mlp_beta",
+        ],
+        ONE,
+        "a scale of the residual stream is not supported",
     ),
     (
         &["norm_type", "layer_norm_type", "layernorm_type", "normalization", "normalization_type"],
@@ -364,10 +401,14 @@ const KEYS: &[KeyRule] = &[
             "scale_attention_softmax_in_fp32",
             "reorder_and_upcast_attn",
             "apply_query_key_layer_scaling",
-            // `use_sliding_window` decides about windows. These count only with windows or experts.
+            // `use_sliding_window` decides about windows. These count only with windows, experts,
+            // a shared expert or linear attention.
             "max_window_layers",
             "num_experts_per_tok",
             "norm_topk_prob",
+            "shared_moe_mode",
+            "layernorm_linear_attention_alpha",
+            "layernorm_linear_attention_beta",
             // Settings of splits and training.
             "tensor_parallel_degree",
             "tensor_parallel_output",
@@ -455,13 +496,13 @@ fn help(name: &str) -> &'static str {
 /// Refuses files that name the publisher's own program, unless it is known to compute the same.
 fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
     let Some(map) = fields.get("auto_map") else { return };
-    let model = map.as_object().and_then(|map| map.iter().find(|(class, _)| class.starts_with("AutoModel")));
     let is_same = |program: &Value| match family.table().keys.own_program {
         OwnProgram::Refused => false,
         OwnProgram::Ignored => true,
-        OwnProgram::Named(name) => program.as_str() == Some(name),
+        OwnProgram::Named(names) => program.as_str().is_some_and(|name| names.contains(&name)),
     };
-    if let Some((class, program)) = model.filter(|(_, program)| !is_same(program)) {
+    let is_other = |(class, program): &(&String, &Value)| class.starts_with("AutoModel") && !is_same(program);
+    if let Some((class, program)) = map.as_object().and_then(|map| map.iter().find(is_other)) {
         fields.report(
             Diagnostic::new(fields.place(&format!("auto_map.{class}")), "the model has a program of its own")
                 .expected(format!("none, {family} as transformers has it"))
@@ -469,6 +510,40 @@ fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
                 .help("remove it if that program computes the same"),
         );
     }
+}
+
+/// Returns the router of the layers with a mixture.
+fn router(config: &ModelConfig) -> Option<&Router> {
+    config.pattern.iter().find_map(|layer| match &layer.feed_forward {
+        FeedForwardPart::Mixture(mixture) => Some(&mixture.router),
+        FeedForwardPart::Dense { .. } => None,
+    })
+}
+
+/// Returns the name of the router's scores in files.
+fn scores(config: &ModelConfig) -> Option<&'static str> {
+    router(config).map(|router| match router.scores {
+        Scores::Softmax | Scores::SoftmaxOfChosen => "softmax",
+        Scores::Sigmoid => "sigmoid",
+    })
+}
+
+/// Returns the name of the router's choice in files.
+fn choice(config: &ModelConfig) -> Option<&'static str> {
+    router(config).map(|router| match (router.has_choice_bias, router.groups) {
+        (true, _) => "noaux_tc",
+        (false, None) => "greedy",
+        (false, Some(_)) => "group_limited_greedy",
+    })
+}
+
+/// Returns the name in files of the range of the norms of queries and keys.
+fn qk_norm_range(config: &ModelConfig) -> Option<&'static str> {
+    let attention = config.layer(0).grouped()?;
+    attention.qk_norm.map(|norm| match norm {
+        QkNorm::AllHeads => "per_layer",
+        QkNorm::PerHead => "per_head",
+    })
 }
 
 fn may_change_numbers(name: &str) -> bool {
@@ -503,6 +578,7 @@ impl Neutral {
                 value.as_f64().is_some_and(|number| (number - wanted).abs() <= 1e-6 * wanted.abs())
             }),
             Flag(of) => config.is_none_or(|config| value.as_bool() == Some(of(config))),
+            Name(of) => config.and_then(of).is_none_or(|name| value.as_str() == Some(name)),
             Positions if family.table().layers.windows == Windows::ByFlag => true,
             Positions => {
                 config.is_none_or(|config| value.as_f64().is_some_and(|n| n >= config.max_positions as f64))
@@ -524,6 +600,7 @@ impl Neutral {
             Every(text) => format!("a list of nothing but {text}"),
             Number(name, number) => format!("{}, {name}", of(number)),
             Flag(flag) => config.map(|config| flag(config).to_string()).unwrap_or_default(),
+            Name(name) => config.and_then(name).map(|name| format!("\"{name}\"")).unwrap_or_default(),
             Positions => {
                 format!("at least {}, the positions a sequence may have", of(|c| c.max_positions as f64))
             }

@@ -18,11 +18,13 @@ mod generation;
 mod keys;
 mod layer;
 mod lora;
+mod mixture_fields;
 mod model;
 mod presets;
 mod reader;
 mod rope;
 mod rope_fields;
+mod tensors;
 
 pub(crate) use adapter::PeftAdapter;
 pub use families::Family;
@@ -35,3 +37,4 @@ pub use layer::{
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};
 pub use rope::{LengthDependence, Rope, RopeScaling, RotaryPairing};
+pub use tensors::Parameters;

@@ -13,14 +13,15 @@ use super::families::{
 };
 use super::fields::{Fields, LARGEST_SIZE, ShortJson};
 use super::layer::{Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Rotary};
+use super::mixture_fields::{self, ModelSizes};
 use super::model::{LogN, ModelConfig};
 use super::rope::{Rope, RopeScaling};
-use super::rope_fields::{self, Ropes};
+use super::rope_fields::{self, RopeSizes, Ropes};
 use crate::base::{DType, Diagnostic};
 
 /// Reads the fields of a file of this family.
 pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> {
-    let FamilyTable { keys, layers: table, .. } = family.table();
+    let FamilyTable { keys, layers: table, mixture, .. } = family.table();
     let vocab_size = fields.size("vocab_size");
     let hidden_size = fields.size("hidden_size");
     let layers = fields.size("num_hidden_layers");
@@ -34,9 +35,14 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         Intermediate::Both => written.and_then(|written| halved(fields, written)),
     };
     let norm_epsilon = fields.positive(keys.norm_epsilon);
-    let positions = positions(fields, keys);
+    let positions = positions(fields, keys, head_dim);
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(keys.tied);
     let layer = layer(fields, table);
+    let sizes = ModelSizes { layers, intermediate: intermediate_size };
+    let parts = match (mixture, layer) {
+        (Some(keys), Some(layer)) => mixture_fields::read(fields, keys, sizes, layer.feed_forward),
+        (_, layer) => layer.map(|layer| vec![layer.feed_forward]),
+    };
     let caps = caps(fields, table.caps);
     let dtype = dtype(fields);
     let kv_heads = heads.zip(kv_heads).and_then(|(heads, kv_heads)| divides_heads(fields, heads, kv_heads));
@@ -47,14 +53,28 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     }
     let Positions { ropes, logn, max_positions } = positions?;
     let (kinds, layer, head_dim) = (kinds?, layer?, head_dim?);
-    rotates_pairs(fields, &ropes.global, head_dim)?;
+    rotates_pairs(fields, &ropes.global, keys, head_dim)?;
     let has_local = ropes.local.is_some();
-    let described = kinds.into_iter().map(|kind| kind.applied_to(layer, caps.scores, has_local)).collect();
+    let (parts, layers) = (parts?, layers?);
+    let described = |number: usize| {
+        let layer = kinds[number % kinds.len()].applied_to(layer, caps.scores, has_local);
+        Layer { feed_forward: parts[number % parts.len()], ..layer }
+    };
+    // The list of the longest period, if one of the periods is 1 or if both are equal.
+    let period = match [kinds.len(), parts.len()] {
+        [1, period] | [period, 1] => period,
+        [of_kinds, of_parts] if of_kinds == of_parts => of_kinds,
+        _ => {
+            mixture_fields::few_enough(fields, layers)?;
+            layers
+        }
+    };
+    let described = (0..period).map(described).collect();
     Some(ModelConfig {
         family,
         vocab_size: vocab_size?,
         hidden_size: hidden_size?,
-        layers: layers?,
+        layers,
         pattern: shortest_period(described),
         heads: heads?,
         kv_heads: kv_heads?,
@@ -181,7 +201,10 @@ fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
         None => Some(Activation::Silu),
         Some(absent) => activation(fields, absent),
     };
-    let qk_norm = table.qk_norm;
+    let qk_norm = match table.qk_norm_key {
+        Some(key) => table.qk_norm.filter(|_| fields.optional_flag(key).unwrap_or(false)),
+        None => table.qk_norm,
+    };
     let attention =
         GroupedAttention { qkv_bias, output_bias, qk_norm, query_scalar, ..GroupedAttention::PLAIN };
     Some(Layer {
@@ -233,12 +256,12 @@ struct Positions {
     max_positions: usize,
 }
 
-fn positions(fields: &mut Fields<'_>, keys: &Keys) -> Option<Positions> {
+fn positions(fields: &mut Fields<'_>, keys: &Keys, head_dim: Option<usize>) -> Option<Positions> {
     if matches!(keys.rotary, RotaryKeys::QwenV1) {
         return qwen_v1_positions(fields);
     }
     let written = fields.size("max_position_embeddings");
-    let ropes = rope_fields::read(fields, written, &keys.rotary)?;
+    let ropes = rope_fields::read(fields, RopeSizes { positions: written, head_dim }, &keys.rotary)?;
     let max_positions = match keys.has_final_positions {
         true => written?,
         false => extended_positions(fields, written?, &ropes.global.scaling)?,
@@ -302,13 +325,13 @@ fn head_dim(
 }
 
 /// Refuses a head with zero or an odd number of rotated dims.
-fn rotates_pairs(fields: &mut Fields<'_>, rope: &Rope, head_dim: usize) -> Option<()> {
+fn rotates_pairs(fields: &mut Fields<'_>, rope: &Rope, keys: &Keys, head_dim: usize) -> Option<()> {
     let dims = rope.rotated_dims(head_dim);
     if dims > 0 && dims.is_multiple_of(2) {
         return Some(());
     }
     fields.report(
-        Diagnostic::new(fields.place("partial_rotary_factor"), "the rotated dims of a head cannot be paired")
+        Diagnostic::new(fields.place(keys.rotary.part_key()), "the rotated dims of a head cannot be paired")
             .expected(format!("an even number of the {head_dim} dims"))
             .found(dims),
     );

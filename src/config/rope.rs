@@ -121,6 +121,12 @@ impl Rope {
         }
     }
 
+    /// Returns the part of a head of which [`Self::rotated_dims`] gives `dims`.
+    pub(super) fn part_of(dims: usize, head_dim: usize) -> f64 {
+        let part = dims as f64 / head_dim as f64;
+        if (head_dim as f64 * part) as usize == dims { part } else { part.next_up() }
+    }
+
     /// Returns the number of rotated dims of a head.
     #[must_use]
     pub fn rotated_dims(&self, head_dim: usize) -> usize {
@@ -434,6 +440,17 @@ mod tests {
         assert_eq!(cos, [factor; 16]);
         assert_eq!(sin, [0.0; 16]);
         assert_eq!(yarn(true).length_dependence(), LengthDependence::Fixed);
+    }
+
+    #[test]
+    fn a_part_of_a_head_has_the_dims_it_was_made_from() {
+        for head_dim in 1..700 {
+            for dims in 1..=head_dim {
+                let rope = Rope { part: Rope::part_of(dims, head_dim), ..Rope::plain(1e4) };
+                assert_eq!(rope.rotated_dims(head_dim), dims, "{dims} of {head_dim}");
+            }
+        }
+        assert_eq!(Rope::part_of(6, 12), 0.5);
     }
 
     #[test]

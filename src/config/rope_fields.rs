@@ -9,9 +9,9 @@
 //!
 //! Not here: angles.
 
-use super::families::RotaryKeys;
+use super::families::{RotaryKeys, RotatedPart, StandardRotary};
 use super::fields::{Fields, ShortJson};
-use super::rope::{Rope, RopeScaling, RotaryPairing};
+use super::rope::{Rope, RopeScaling};
 use crate::base::Diagnostic;
 
 #[derive(Debug)]
@@ -21,17 +21,24 @@ pub(super) struct Ropes {
     pub(super) local: Option<Rope>,
 }
 
+/// Sizes that the embeddings of a file depend on, if they could be read.
+#[derive(Clone, Copy)]
+pub(super) struct RopeSizes {
+    /// `max_position_embeddings`, the trained length of some scalings.
+    pub(super) positions: Option<usize>,
+    /// Dims of a head.
+    pub(super) head_dim: Option<usize>,
+}
+
 /// Reads the rotary embeddings of a transformers-style file.
-///
-/// `written_positions` is `max_position_embeddings`, the trained length of some scalings.
-pub(super) fn read(
-    fields: &mut Fields<'_>,
-    written_positions: Option<usize>,
-    keys: &RotaryKeys,
-) -> Option<Ropes> {
-    let RotaryKeys::Standard { absent_theta, part, pairing, local_theta } = *keys else { return None };
-    let written_part = if part.is_some() { fields.optional_positive("partial_rotary_factor") } else { None };
-    let context = Context { written_positions, absent_theta, part, written_part, pairing };
+pub(super) fn read(fields: &mut Fields<'_>, sizes: RopeSizes, keys: &RotaryKeys) -> Option<Ropes> {
+    let RotaryKeys::Standard(keys) = *keys else { return None };
+    let StandardRotary { pairing, local_theta, .. } = keys;
+    let written_part = match keys.part {
+        RotatedPart::Whole => None,
+        RotatedPart::Factor(_) | RotatedPart::Dims(_) => fields.optional_positive("partial_rotary_factor"),
+    };
+    let context = Context { sizes, keys, written_part };
     let object = fields.nested("rope_parameters");
     // For families with two embeddings, transformers 5 writes an object for each kind of layer.
     let (by_kind, newer) = match object {
@@ -62,13 +69,10 @@ pub(super) fn read(
 
 /// Facts that all rotary objects of a file share.
 struct Context {
-    written_positions: Option<usize>,
-    absent_theta: Option<f64>,
-    /// Rotated part of a head by default, if the family has the key.
-    part: Option<f64>,
+    sizes: RopeSizes,
+    keys: StandardRotary,
     /// Rotated part of a head outside of any object.
     written_part: Option<f64>,
-    pairing: RotaryPairing,
 }
 
 impl Context {
@@ -88,36 +92,68 @@ impl Context {
                     .help("keep the one the model was published with and remove the other"),
             );
         }
-        let theta = match (theta, self.absent_theta) {
+        let theta = match (theta, self.keys.absent_theta) {
             (Some(theta), _) => above_one(fields, theta),
             (None, _) if fields.get("rope_theta").is_some() => None,
             (None, Some(theta)) => Some(theta),
             (None, None) => fields.positive("rope_theta"),
         };
         let inner_part = newer.as_ref().and_then(|object| object.part);
-        let part = self.written_part.or(inner_part).or(self.part).unwrap_or(1.0);
-        if inner_part.is_some_and(|inner| inner != part) || part > 1.0 {
+        let written = self.written_part.or(inner_part);
+        let is_wrong = |part: &f64| Some(*part) != written || *part > 1.0;
+        if let Some(wrong) = inner_part.into_iter().chain(written).find(is_wrong) {
             fields.report(
                 Diagnostic::new(fields.place("partial_rotary_factor"), "no part of a head")
                     .expected("one number up to 1")
-                    .found(inner_part.filter(|_| part <= 1.0).unwrap_or(part)),
+                    .found(wrong),
             );
         }
+        let part = match self.keys.part {
+            RotatedPart::Whole => Some(1.0),
+            RotatedPart::Factor(absent) => Some(written.unwrap_or(absent)),
+            RotatedPart::Dims(key) => self.part_of_dims(fields, key, written),
+        };
         let scaling = match newer.or(older) {
             Some(object) => object.scaling,
             None => Some(RopeScaling::Default),
         };
-        Some(Rope { scaling: scaling?, part, pairing: self.pairing, ..Rope::plain(theta?) })
+        Some(Rope { scaling: scaling?, part: part?, pairing: self.keys.pairing, ..Rope::plain(theta?) })
+    }
+
+    /// Returns the rotated part of a head from its rotated dims. `written` is the part in files of
+    /// newer versions, which have it in addition or instead.
+    fn part_of_dims(&self, fields: &mut Fields<'_>, key: &str, written: Option<f64>) -> Option<f64> {
+        if fields.get(key).is_none() && written.is_some() {
+            return written;
+        }
+        let (dims, head_dim) = (fields.size(key), self.sizes.head_dim);
+        let (dims, head_dim) = (dims?, head_dim?);
+        if dims > head_dim {
+            fields.report(
+                Diagnostic::new(fields.place(key), "more rotated dims than a head has")
+                    .expected(format!("at most {head_dim}"))
+                    .found(dims),
+            );
+            return None;
+        }
+        let part = Rope::part_of(dims, head_dim);
+        if let Some(written) = written.filter(|written| (head_dim as f64 * written) as usize != dims) {
+            fields.report(
+                Diagnostic::new(fields.place("partial_rotary_factor"), format!("differs from {key}"))
+                    .expected(part)
+                    .found(written),
+            );
+            return None;
+        }
+        Some(part)
     }
 
     fn object(&self, fields: &mut Fields<'_>, mut object: Fields<'_>) -> RopeObject {
-        let part = match self.part {
-            Some(_) => object.optional_positive("partial_rotary_factor"),
-            None => None,
-        };
-        let is_known = self.part.is_some() || rotates_whole_head(&mut object);
+        let has_part = self.keys.part != RotatedPart::Whole;
+        let part = if has_part { object.optional_positive("partial_rotary_factor") } else { None };
+        let is_known = has_part || rotates_whole_head(&mut object);
         let theta = object.optional_positive("rope_theta");
-        let scaling = read_scaling(&mut object, self.written_positions).filter(|_| is_known);
+        let scaling = read_scaling(&mut object, self.sizes.positions).filter(|_| is_known);
         // The keys of a scaling that could not be read are not known.
         if scaling.is_some() {
             Self::refuse_unread(&mut object);
@@ -356,21 +392,27 @@ fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::{RopeSizes, read};
     use crate::base::Diagnostics;
-    use crate::config::families::RotaryKeys;
+    use crate::config::families::{RotaryKeys, RotatedPart, StandardRotary};
     use crate::config::fields::{Fields, parse_object};
     use crate::config::rope::RotaryPairing;
     use crate::config::{Rope, RopeScaling};
 
     fn keys(absent_theta: Option<f64>) -> RotaryKeys {
-        RotaryKeys::Standard { absent_theta, part: None, pairing: RotaryPairing::Halves, local_theta: None }
+        RotaryKeys::Standard(StandardRotary {
+            absent_theta,
+            part: RotatedPart::Whole,
+            pairing: RotaryPairing::Halves,
+            local_theta: None,
+        })
     }
 
     fn check(text: &str, absent: Option<f64>) -> Result<Rope, Diagnostics> {
         let object = parse_object("config.json", text)?;
         let mut fields = Fields::new("config.json", &object);
-        let rope = read(&mut fields, Some(1024), &keys(absent)).map(|ropes| ropes.global);
+        let rope = read(&mut fields, RopeSizes { positions: Some(1024), head_dim: Some(64) }, &keys(absent))
+            .map(|ropes| ropes.global);
         let problems = fields.into_problems();
         match rope {
             Some(rope) => problems.into_result(rope),

@@ -24,4 +24,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         ..llama::TABLE.layers
     },
     tensors: Tensors { mlp_norm: "pre_feedforward_layernorm.weight", ..llama::TABLE.tensors },
+    ..llama::TABLE
 };

@@ -1,20 +1,18 @@
 //! Gemma 3, text only: Gemma 2 with normalised heads instead of caps, and another rotary base in
 //! layers with a window.
 
-use super::{Caps, FamilyTable, Keys, Layers, RotaryKeys, Windows, gemma2};
+use super::{Caps, FamilyTable, Keys, Layers, RotaryKeys, StandardRotary, Windows, gemma2, llama};
 use crate::config::layer::QkNorm;
-use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Gemma3ForCausalLM",
     model_type: "gemma3_text",
     keys: Keys {
-        rotary: RotaryKeys::Standard {
+        rotary: RotaryKeys::Standard(StandardRotary {
             absent_theta: Some(1e6),
-            part: None,
-            pairing: RotaryPairing::Halves,
             local_theta: Some(10_000.0),
-        },
+            ..llama::ROTARY
+        }),
         has_final_positions: true,
         ..gemma2::TABLE.keys
     },
@@ -24,5 +22,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         caps: Caps::Keys { absent_scores: None, absent_logits: None },
         ..gemma2::TABLE.layers
     },
-    tensors: gemma2::TABLE.tensors,
+    ..gemma2::TABLE
 };

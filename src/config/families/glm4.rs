@@ -1,6 +1,7 @@
 //! GLM-4 (0414): norms on both sides, and neighbouring dims of a part of each head are rotated.
 
-use super::{Absent, Bias, FamilyTable, Keys, Layers, Projections, RotaryKeys, Tensors, llama};
+use super::{Absent, Bias, FamilyTable, Keys, Layers, Projections, RotaryKeys, StandardRotary, Tensors};
+use super::{RotatedPart, llama};
 use crate::config::layer::NormPlaces;
 use crate::config::rope::RotaryPairing;
 
@@ -10,12 +11,11 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     keys: Keys {
         absent_head_dim: Absent::Is(128),
         absent_kv_heads: Absent::Is(2),
-        rotary: RotaryKeys::Standard {
-            absent_theta: Some(10_000.0),
-            part: Some(0.5),
+        rotary: RotaryKeys::Standard(StandardRotary {
+            part: RotatedPart::Factor(0.5),
             pairing: RotaryPairing::Neighbours,
-            local_theta: None,
-        },
+            ..llama::ROTARY
+        }),
         ..llama::TABLE.keys
     },
     layers: Layers {
@@ -30,4 +30,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         gate_up: Projections::Fused("mlp.gate_up_proj"),
         ..llama::TABLE.tensors
     },
+    ..llama::TABLE
 };

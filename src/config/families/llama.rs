@@ -1,7 +1,7 @@
 //! Llama 2 and 3, and the base of other tables.
 
-use super::{Absent, Bias, Caps, FamilyTable, Intermediate, Keys, Layers, OwnProgram};
-use super::{Projections, RotaryKeys, Tensors, Windows};
+use super::{Absent, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, Layers, OwnProgram};
+use super::{Projections, RotaryKeys, RotatedPart, StandardRotary, Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
 use crate::config::rope::RotaryPairing;
 
@@ -17,7 +17,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         heads_fill_hidden: false,
         intermediate: Intermediate::Each,
         norm_epsilon: "rms_norm_eps",
-        rotary: ROTARY,
+        rotary: RotaryKeys::Standard(ROTARY),
         has_final_positions: false,
         tied: false,
         own_program: OwnProgram::Refused,
@@ -27,6 +27,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         output_bias: Bias::If("attention_bias"),
         mlp_bias: Bias::If("mlp_bias"),
         qk_norm: None,
+        qk_norm_key: None,
         windows: Windows::None,
         query_scalar: None,
         caps: Caps::None,
@@ -35,6 +36,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         norm_weight: NormWeight::Factor,
         scales_embedding: false,
     },
+    mixture: None,
     tensors: Tensors {
         layer_prefix: "model.layers.",
         embedding: "model.embed_tokens.weight",
@@ -48,15 +50,29 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         mlp_norm_after: "post_feedforward_layernorm.weight",
         gate_up: Projections::Each(["mlp.gate_proj", "mlp.up_proj"]),
         down: "mlp.down_proj",
+        experts: EXPERTS,
         final_norm: "model.norm.weight",
         head: "lm_head.weight",
     },
 };
 
 /// Whole heads, rotated in halves, with base 10000 in files that name none.
-pub(super) const ROTARY: RotaryKeys = RotaryKeys::Standard {
+pub(super) const ROTARY: StandardRotary = StandardRotary {
     absent_theta: Some(10_000.0),
-    part: None,
+    part: RotatedPart::Whole,
     pairing: RotaryPairing::Halves,
     local_theta: None,
+};
+
+/// Names of most families with mixtures. Llama has none.
+pub(super) const EXPERTS: ExpertTensors = ExpertTensors {
+    router: "mlp.gate",
+    choice_bias: "mlp.gate.e_score_correction_bias",
+    gate: "mlp.experts.{}.gate_proj",
+    up: "mlp.experts.{}.up_proj",
+    down: "mlp.experts.{}.down_proj",
+    shared_gate: "mlp.shared_experts.gate_proj",
+    shared_up: "mlp.shared_experts.up_proj",
+    shared_down: "mlp.shared_experts.down_proj",
+    shared_weight: "mlp.shared_expert_gate",
 };

@@ -13,5 +13,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         windows: Windows::Every { absent: Some(4096) },
         ..llama::TABLE.layers
     },
-    tensors: llama::TABLE.tensors,
+    ..llama::TABLE
 };

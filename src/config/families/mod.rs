@@ -8,21 +8,31 @@
 //!
 //! Not here: keys that change numbers and that no family reads (`config/keys.rs`).
 
+mod experts;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod glm4_moe;
 mod llama;
+mod minimax_m2;
 mod mistral;
+mod mixtral;
 mod olmo2;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod qwen_v1;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+
+pub(crate) use experts::{
+    CHOSEN, EXPERTS, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys,
+};
 
 use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
 use super::rope::RotaryPairing;
@@ -44,6 +54,11 @@ impl Family {
         Self(&olmo2::TABLE),
         Self(&gemma2::TABLE),
         Self(&gemma3::TABLE),
+        Self(&qwen2_moe::TABLE),
+        Self(&qwen3_moe::TABLE),
+        Self(&mixtral::TABLE),
+        Self(&minimax_m2::TABLE),
+        Self(&glm4_moe::TABLE),
     ];
 
     /// Returns the family of this `model_type`.
@@ -111,6 +126,8 @@ pub(crate) struct FamilyTable {
     pub(crate) keys: Keys,
     /// Differences between layers of this family and of Llama.
     pub(crate) layers: Layers,
+    /// Mixtures of experts. `None`: all layers are dense.
+    pub(crate) mixture: Option<MixtureKeys>,
     /// Names of the tensors in checkpoints.
     pub(crate) tensors: Tensors,
 }
@@ -167,21 +184,45 @@ pub(crate) enum Intermediate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RotaryKeys {
     /// The key names that transformers uses.
-    Standard {
-        /// Base of a file that names none. `None`: the file is refused.
-        absent_theta: Option<f64>,
-        /// Rotated part of a head of a file without `partial_rotary_factor`. `None`: the family
-        /// does not have the key.
-        part: Option<f64>,
-        /// Dims that are rotated together.
-        pairing: RotaryPairing,
-        /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base
-        /// for all layers.
-        local_theta: Option<f64>,
-    },
+    Standard(StandardRotary),
     /// Keys of the original Qwen: `rotary_emb_base`, `seq_length`, `use_dynamic_ntk` and
     /// `use_logn_attn`.
     QwenV1,
+}
+
+impl RotaryKeys {
+    /// Returns the key of the rotated part of a head.
+    pub(crate) const fn part_key(&self) -> &'static str {
+        match self {
+            Self::Standard(StandardRotary { part: RotatedPart::Dims(key), .. }) => key,
+            _ => "partial_rotary_factor",
+        }
+    }
+}
+
+/// Facts about the rotary embedding of files with the key names that transformers uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StandardRotary {
+    /// Base of a file that names none. `None`: the file is refused.
+    pub(crate) absent_theta: Option<f64>,
+    /// Rotated part of a head.
+    pub(crate) part: RotatedPart,
+    /// Dims that are rotated together.
+    pub(crate) pairing: RotaryPairing,
+    /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base for
+    /// all layers.
+    pub(crate) local_theta: Option<f64>,
+}
+
+/// Rotated part of a head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum RotatedPart {
+    /// The whole head.
+    Whole,
+    /// The key `partial_rotary_factor`, with this part of a file without the key.
+    Factor(f64),
+    /// This key is the number of rotated dims. A file can have `partial_rotary_factor` instead.
+    Dims(&'static str),
 }
 
 /// Programs that files name in `auto_map`.
@@ -191,8 +232,8 @@ pub(crate) enum OwnProgram {
     Refused,
     /// All published files name a program that computes the same.
     Ignored,
-    /// This class computes the same.
-    Named(&'static str),
+    /// These classes compute the same.
+    Named(&'static [&'static str]),
 }
 
 /// Differences between layers of a family and of Llama.
@@ -206,6 +247,9 @@ pub(crate) struct Layers {
     pub(crate) mlp_bias: Bias,
     /// Norm of queries and keys.
     pub(crate) qk_norm: Option<QkNorm>,
+    /// Key that decides whether the norm exists. The default is no norm. `None`: every file has the
+    /// norm.
+    pub(crate) qk_norm_key: Option<&'static str>,
     /// Layers with a window.
     pub(crate) windows: Windows,
     /// Value of `query_pre_attn_scalar` of a file without the key. `None`: the family does not have
@@ -299,6 +343,8 @@ pub(crate) struct Tensors {
     pub(crate) gate_up: Projections<2>,
     /// Down projection of the feed-forward part.
     pub(crate) down: &'static str,
+    /// Router and experts of a mixture.
+    pub(crate) experts: ExpertTensors,
     /// Norm before the head.
     pub(crate) final_norm: &'static str,
     /// Output projection to the vocabulary.

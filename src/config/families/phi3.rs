@@ -1,19 +1,14 @@
 //! Phi-3 and Phi-4-mini: fused projections, and a part of each head is rotated.
 
-use super::{Bias, FamilyTable, Keys, Layers, OwnProgram, Projections, RotaryKeys, Tensors, Windows, llama};
-use crate::config::rope::RotaryPairing;
+use super::{Bias, FamilyTable, Keys, Layers, OwnProgram, Projections, RotaryKeys, StandardRotary, Tensors};
+use super::{RotatedPart, Windows, llama};
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Phi3ForCausalLM",
     model_type: "phi3",
     keys: Keys {
-        rotary: RotaryKeys::Standard {
-            absent_theta: Some(10_000.0),
-            part: Some(1.0),
-            pairing: RotaryPairing::Halves,
-            local_theta: None,
-        },
-        own_program: OwnProgram::Named("modeling_phi3.Phi3ForCausalLM"),
+        rotary: RotaryKeys::Standard(StandardRotary { part: RotatedPart::Factor(1.0), ..llama::ROTARY }),
+        own_program: OwnProgram::Named(&["modeling_phi3.Phi3ForCausalLM"]),
         ..llama::TABLE.keys
     },
     layers: Layers {
@@ -28,4 +23,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         gate_up: Projections::Fused("mlp.gate_up_proj"),
         ..llama::TABLE.tensors
     },
+    ..llama::TABLE
 };

@@ -1,19 +1,13 @@
 //! Qwen1.5, Qwen2 and Qwen2.5.
 
-use super::{Absent, Bias, FamilyTable, Keys, Layers, RotaryKeys, Windows, llama};
-use crate::config::rope::RotaryPairing;
+use super::{Absent, Bias, FamilyTable, Keys, Layers, RotaryKeys, StandardRotary, Windows, llama};
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Qwen2ForCausalLM",
     model_type: "qwen2",
     keys: Keys {
         absent_kv_heads: Absent::Problem,
-        rotary: RotaryKeys::Standard {
-            absent_theta: None,
-            part: None,
-            pairing: RotaryPairing::Halves,
-            local_theta: None,
-        },
+        rotary: RotaryKeys::Standard(StandardRotary { absent_theta: None, ..llama::ROTARY }),
         ..llama::TABLE.keys
     },
     layers: Layers {
@@ -23,5 +17,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         windows: Windows::ByFlag,
         ..llama::TABLE.layers
     },
-    tensors: llama::TABLE.tensors,
+    ..llama::TABLE
 };

@@ -13,5 +13,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         qk_norm: Some(QkNorm::PerHead),
         ..qwen2::TABLE.layers
     },
-    tensors: llama::TABLE.tensors,
+    ..llama::TABLE
 };

@@ -38,4 +38,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         final_norm: "transformer.ln_f.weight",
         ..llama::TABLE.tensors
     },
+    ..llama::TABLE
 };

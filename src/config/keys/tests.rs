@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Any, Every, Family, Flag, KEYS, ModelConfig, Neutral, Null, Number, OneOf, Original, Positions, Windows,
-    check,
+    Any, Every, Family, Flag, KEYS, ModelConfig, Name, Neutral, Null, Number, OneOf, Original, Positions,
+    Windows, check,
 };
 use crate::config::fields::Fields;
 
@@ -24,8 +24,23 @@ fn file(family: Family) -> Map<String, Value> {
         _ => json!({"num_key_value_heads": 2, "head_dim": 8,
             "rms_norm_eps": 1e-6, "rope_theta": 1e6}),
     };
-    let (file, own) = (file.as_object_mut().unwrap(), own.as_object().unwrap().clone());
-    file.extend(own);
+    let mixture = match family.model_type() {
+        "qwen2_moe" | "qwen3_moe" => json!({"num_experts": 6, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16}),
+        "mixtral" => json!({"num_local_experts": 6, "num_experts_per_tok": 2}),
+        "minimax_m2" => json!({"num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8}),
+        "glm4_moe" => json!({"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+            "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5}),
+        _ => json!({}),
+    };
+    let file = file.as_object_mut().unwrap();
+    for keys in [own, mixture] {
+        file.extend(keys.as_object().unwrap().clone());
+    }
+    if family.model_type() == "qwen2_moe" {
+        file.insert("shared_expert_intermediate_size".to_owned(), json!(16));
+    }
     std::mem::take(file)
 }
 
@@ -53,6 +68,10 @@ fn values(neutral: Neutral, family: Family, config: &ModelConfig) -> (Vec<Value>
         }
         Number(_, of) => (vec![json!(of(config))], vec![json!(of(config) * 1.01), json!("x"), json!(true)]),
         Flag(of) => (vec![json!(of(config))], vec![json!(!of(config)), json!("x")]),
+        Name(of) => match of(config) {
+            Some(name) => (vec![json!(name)], vec![json!("x"), json!(1)]),
+            None => (vec![json!("x"), json!(1)], vec![]),
+        },
         Positions if family.table().layers.windows != Windows::ByFlag => {
             (vec![json!(512), json!(4096)], vec![json!(511), json!("x")])
         }

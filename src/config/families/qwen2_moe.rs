@@ -1,0 +1,24 @@
+//! Qwen1.5 and Qwen2 with mixtures of experts: a shared expert with a gate.
+
+use super::{ExpertTensors, FamilyTable, MixtureKeys, SharedKeys, Tensors, llama, qwen2, qwen3_moe};
+
+pub(super) const TABLE: FamilyTable = FamilyTable {
+    architecture: "Qwen2MoeForCausalLM",
+    model_type: "qwen2_moe",
+    mixture: match qwen3_moe::TABLE.mixture {
+        Some(mixture) => {
+            Some(MixtureKeys { shared: SharedKeys::GatedWidth("shared_expert_intermediate_size"), ..mixture })
+        }
+        None => None,
+    },
+    tensors: Tensors {
+        experts: ExpertTensors {
+            shared_gate: "mlp.shared_expert.gate_proj",
+            shared_up: "mlp.shared_expert.up_proj",
+            shared_down: "mlp.shared_expert.down_proj",
+            ..llama::EXPERTS
+        },
+        ..qwen2::TABLE.tensors
+    },
+    ..qwen2::TABLE
+};

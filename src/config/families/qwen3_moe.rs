@@ -1,0 +1,25 @@
+//! Qwen3 with mixtures of experts, such as Qwen3-30B-A3B.
+
+use super::{
+    Absent, FamilyTable, GroupKeys, Keys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys, qwen3,
+};
+use crate::config::layer::Scores;
+
+pub(super) const TABLE: FamilyTable = FamilyTable {
+    architecture: "Qwen3MoeForCausalLM",
+    model_type: "qwen3_moe",
+    keys: Keys { absent_head_dim: Absent::Derived, ..qwen3::TABLE.keys },
+    mixture: Some(MixtureKeys {
+        experts: "num_experts",
+        chosen: "num_experts_per_tok",
+        width: Some("moe_intermediate_size"),
+        shared: SharedKeys::None,
+        layers: MixtureLayers::Steps,
+        scores: Scores::Softmax,
+        has_choice_bias: false,
+        groups: GroupKeys::None,
+        renormalised: Renormalised::Key { absent: false, added: 0.0 },
+        factor: None,
+    }),
+    ..qwen3::TABLE
+};
