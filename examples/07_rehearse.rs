@@ -7,7 +7,7 @@
 use anyhow::Context;
 use ascend_tp::device::KernelSource;
 use ascend_tp::machine::{Profile, Soc, Topology};
-use ascend_tp::{DType, Launching, ModelConfig, Residual};
+use ascend_tp::{DType, ExpertShards, Launching, ModelConfig, Residual};
 use ascend_tp_planner::rehearse::{Error, Rehearsal, Setting, Site};
 
 fn main() -> anyhow::Result<()> {
@@ -28,6 +28,7 @@ fn main() -> anyhow::Result<()> {
             output: 8,
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
+            experts: ExpertShards::Whole,
             launching: Launching::Captured,
         };
         match Rehearsal::run(&setting) {

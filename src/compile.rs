@@ -18,7 +18,7 @@ use std::ops::Range;
 use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
-use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
+use crate::placement::{ExpertShards, Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{CacheBlocks, Head, LayeredProgram, RunShape, decoder_of_layers};
 use crate::program::tree::SumOrder;
@@ -78,8 +78,14 @@ const DEFAULT_CONTEXT: usize = 4096;
 
 /// Returns the [`Pins::decoder`] of a model on a mesh of [`Mesh::of_grid`].
 #[must_use]
-pub fn pins(config: &ModelConfig, program: &Program, mesh: &Mesh, residual: Residual) -> Pins {
-    Pins::decoder(program, mesh, residual, [config.kv_heads, config.heads_per_kv_head()])
+pub fn pins(
+    config: &ModelConfig,
+    program: &Program,
+    mesh: &Mesh,
+    residual: Residual,
+    experts: ExpertShards,
+) -> Pins {
+    Pins::decoder(program, mesh, residual, experts, [config.kv_heads, config.heads_per_kv_head()])
 }
 
 /// How a model runs on one group of cards.
@@ -110,6 +116,8 @@ pub struct Deployment {
     /// Layout of the residual stream during prefill. Decode always replicates it, because a step
     /// has one token per sequence.
     pub residual: Residual,
+    /// How cards share the experts of mixtures.
+    pub experts: ExpertShards,
     /// Maximum number of sequences that run at once.
     pub batch: usize,
     /// Length of the longest prompt, in tokens. A session reads longer prompts in chunks.
@@ -172,6 +180,7 @@ impl Deployment {
             grid: Grid::LINE,
             precision: config.dtype.into(),
             residual: Residual::Replicate,
+            experts: ExpertShards::Whole,
             batch: 1,
             longest_prompt: context.saturating_sub(1),
             context,
@@ -253,7 +262,7 @@ impl Deployment {
         memory_of: Option<&Placed>,
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
-        let pins = pins(config, &layered.program, mesh, residual);
+        let pins = pins(config, &layered.program, mesh, residual, self.experts);
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
         self.lower_with(mesh, &layered.program, &layered.layers, &pins, parts)
     }
@@ -288,7 +297,7 @@ impl Deployment {
     ) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let pins = pins(config, program, &mesh, self.residual);
+        let pins = pins(config, program, &mesh, self.residual, self.experts);
         self.schedule(&self.lower_with(&mesh, program, layers, &pins, &parts)?, None)
     }
 
@@ -326,7 +335,8 @@ impl Deployment {
         let LayeredProgram { program, layers } = self.decoder(config, self.step(), &each)?;
         let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered =
-            parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
+            parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate, self.experts))?
+                .lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 

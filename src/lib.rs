@@ -178,6 +178,6 @@ pub use config::ModelConfig;
 pub use device::Cann;
 pub use exec::{Engine, EngineOptions, Error as EngineError, Launching, NamedTensors, ProgramId};
 pub use placement::shard::{Shard, Tensor as GatheredTensor, TensorView, gather, split_axis};
-pub use placement::{Mesh, Pins, Residual};
+pub use placement::{ExpertShards, Mesh, Pins, Residual};
 pub use schedule::Target;
 pub use world::{ProcessGroup, World};

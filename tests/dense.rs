@@ -17,7 +17,7 @@ use crate::common::{cann, with_reference};
 
 const FAMILIES: [&str; 6] = ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"];
 
-fn passes(place: &str, found: &Verification) {
+pub(crate) fn passes(place: &str, found: &Verification) {
     assert!(found.passed(), "{place}: {found:#?}");
     let logits = found.logits.as_ref().unwrap();
     let error = (logits.expected - logits.found).abs();
@@ -79,9 +79,9 @@ fn other_precisions_are_within_their_bounds() {
 }
 
 /// A fault, and the fixture that must show it.
-type Sabotage = (&'static str, &'static str, fn(&mut ModelConfig));
+pub(crate) type Sabotage = (&'static str, &'static str, fn(&mut ModelConfig));
 
-fn attention(config: &mut ModelConfig, change: impl Fn(usize, &mut GroupedAttention)) {
+pub(crate) fn attention(config: &mut ModelConfig, change: impl Fn(usize, &mut GroupedAttention)) {
     let mut pattern = Vec::new();
     for layer in 0..config.layers {
         let mut described = *config.layer(layer);
@@ -145,9 +145,14 @@ fn sabotages() -> Vec<Sabotage> {
 
 #[test]
 fn no_trap_passes() {
+    fails_with_each(sabotages());
+}
+
+/// Checks that `verify` fails with each fault.
+pub(crate) fn fails_with_each(sabotages: Vec<Sabotage>) {
     let cann = cann(8);
     let mut passed = Vec::new();
-    for (name, fault, sabotage) in sabotages() {
+    for (name, fault, sabotage) in sabotages {
         let (mut model, reference) = with_reference(name);
         sabotage(&mut model.config);
         let found = verify(&cann, &model, 2, DType::F32, Residual::Replicate, &reference).unwrap();
@@ -162,8 +167,12 @@ fn no_trap_passes() {
 /// Prompts that are longer than the windows, and shorter ones in the same batch.
 #[test]
 fn prompts_of_different_lengths_give_the_tokens_of_each_alone() {
+    tokens_of_each_alone(&FAMILIES);
+}
+
+pub(crate) fn tokens_of_each_alone(families: &[&str]) {
     let cann = cann(8);
-    for name in FAMILIES {
+    for name in families {
         let (model, _) = with_reference(name);
         let prompt = |tokens: u32| -> Vec<u32> {
             (0..tokens).map(|at| (at * 37 + tokens) % (model.config.vocab_size as u32 - 3) + 3).collect()

@@ -282,7 +282,7 @@ impl Fixture {
         build.output("loss", loss.loss);
         for (param, gradient) in loss.params.iter().zip(found) {
             let name = build.program().values[param.id()].name.clone();
-            build.output(&name, gradient.unwrap());
+            build.output(&name, gradient.unwrap_or_else(|| panic!("{name} has no gradient")));
         }
         let program = build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"));
         let (checkpoint, grads) = (
@@ -451,6 +451,13 @@ fn qwen3_with_normed_queries_and_keys() {
 #[test]
 fn mistral_with_a_window() {
     follows_on("mistral-sliding", WIDER_BOUND, &FEW_MESHES);
+}
+
+#[test]
+fn mixtures_with_experts_on_each_card() {
+    for name in ["qwen3-moe", "qwen2-moe", "mixtral"] {
+        follows_on(name, WIDER_BOUND, &FEW_MESHES);
+    }
 }
 
 #[test]

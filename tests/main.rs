@@ -23,6 +23,7 @@ mod kernels;
 mod lengths;
 mod lora;
 mod meshes;
+mod mixtures;
 mod mutation;
 mod overlap;
 mod parity;

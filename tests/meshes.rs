@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::{ExpertShards, Grid, Residual};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
@@ -91,6 +91,7 @@ impl Drawn {
             grid: if exact { Grid::LINE } else { grid },
             stages: one_of(random, &[1, 2, 2, 3]),
             residual: one_of(random, &[Residual::Replicate, Residual::Seq]),
+            experts: ExpertShards::Whole,
             zero: match compress {
                 Some(_) => Zero::None,
                 None => one_of(random, &[Zero::None, Zero::Moments, Zero::Gradients, Zero::Weights]),

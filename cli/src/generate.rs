@@ -247,6 +247,7 @@ impl<'a> GenerateJob<'a> {
             grid: self.grid,
             precision: self.precision,
             residual: self.options.layout.residual(),
+            experts: self.options.layout.experts(),
             batch: self.prompts.len() * self.options.samples,
             longest_prompt,
             context: longest_prompt + self.settings.max_new_tokens,

@@ -139,10 +139,10 @@ fn read(
             .for_each(|problem| problems.push(problem));
     }
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
-    let residual = options.layout.residual();
+    let (residual, experts) = (options.layout.residual(), options.layout.experts());
     let site = cards.site();
     let config = model.as_ref().map(|model| &model.config);
-    let on = wanted.map(|cards| StepContext { cards, residual, model: config, site: site.as_ref() });
+    let on = wanted.map(|cards| StepContext { cards, residual, experts, model: config, site: site.as_ref() });
     let step = on.and_then(|on| options.step.resolve(on, None, &mut problems));
     match (step, model) {
         (Some((recipe, layout)), Some(model)) if problems.is_empty() => Ok((recipe, layout, model)),

@@ -296,6 +296,7 @@ impl<'a> ServeJob<'a> {
             grid,
             precision: dtype.unwrap_or(own.precision),
             residual: options.layout.residual(),
+            experts: options.layout.experts(),
             batch: options.max_num_seqs,
             longest_prompt: options
                 .max_num_batched_tokens

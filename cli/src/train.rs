@@ -327,7 +327,8 @@ impl<'a> TrainJob<'a> {
             (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
             (None, None) => None,
         };
-        let on = StepContext { cards, residual: options.layout.residual(), model: config.as_ref(), site };
+        let (residual, experts) = (options.layout.residual(), options.layout.experts());
+        let on = StepContext { cards, residual, experts, model: config.as_ref(), site };
         let step = options.step.resolve(on, options.dtype, &mut problems);
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         if recipe.lora.is_some() && options.init_seed.is_some() {

@@ -1,7 +1,7 @@
 //! Option values of several commands: devices, element types, layouts and counts.
 
 use ascend_tp::base::{DType, Diagnostic, Precision};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::train::recipe;
 use clap::{Args, ValueEnum};
 
@@ -59,6 +59,9 @@ pub(super) struct LayoutOptions {
         help_heading = "Parallelism"
     )]
     residual: ResidualLayout,
+    /// Experts of a mixture: whole experts on each card, or a part of every expert
+    #[arg(long, value_enum, default_value = "ep", value_name = "LAYOUT", help_heading = "Parallelism")]
+    experts: ExpertLayout,
 }
 
 impl LayoutOptions {
@@ -68,6 +71,21 @@ impl LayoutOptions {
             ResidualLayout::Seq => Residual::Seq,
         }
     }
+
+    pub(super) fn experts(self) -> ExpertShards {
+        match self.experts {
+            ExpertLayout::Ep => ExpertShards::Whole,
+            ExpertLayout::Tp => ExpertShards::Inner,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExpertLayout {
+    #[value(help = "Expert parallelism: each card has some of the experts")]
+    Ep,
+    #[value(help = "Tensor parallelism: each card has a part of every expert")]
+    Tp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

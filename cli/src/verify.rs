@@ -45,7 +45,8 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let precision = options.dtype.of(model.config.dtype);
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
-    let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), order, ..of };
+    let (residual, experts) = (options.layout.residual(), options.layout.experts());
+    let deployment = Deployment { stages, grid, precision, residual, experts, order, ..of };
     let verification = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
     let passed = verification.as_ref().is_some_and(Verification::passed);

@@ -9,7 +9,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::{ExpertShards, Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::{Exchanges, Joining, Scheduling, StepOrder, Target, schedule};
 use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile, recipe};
@@ -44,6 +44,7 @@ fn setting(cards: usize) -> Setting {
         output: 4,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
+        experts: ExpertShards::Whole,
         launching: Launching::Eager,
     }
 }

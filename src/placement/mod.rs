@@ -20,6 +20,6 @@ pub mod transition;
 
 pub use layout::Layout;
 pub use mesh::{Axis, COLUMNS, DEPTH, Grid, Mesh, MeshError, ROWS, TENSOR};
-pub use pins::{Pins, Residual};
+pub use pins::{ExpertShards, Pins, Residual};
 pub use propagate::{Placement, place};
 pub use text::{Placed, parse, print};

@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{AxisId, DType, Diagnostic, Id, Reduce};
 
-use crate::program::{Program, Role};
+use crate::program::{Kind, Program, Role, ValueId};
 
 use super::layout::Layout;
 use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};
@@ -29,6 +29,36 @@ impl Residual {
         match self {
             Self::Replicate => "replicate",
             Self::Seq => "seq",
+        }
+    }
+}
+
+/// How tensor parallelism shards the experts of a mixture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ExpertShards {
+    /// Each card has some of the experts: expert parallelism.
+    #[default]
+    Whole,
+    /// Each card has a part of the intermediate size of every expert.
+    Inner,
+}
+
+#[doc(hidden)]
+impl ExpertShards {
+    /// Returns the name in options, recipes and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "ep",
+            Self::Inner => "tp",
+        }
+    }
+
+    /// Returns the dim of the gate and up projections, and of the down projection.
+    const fn dims(self) -> [usize; 2] {
+        match self {
+            Self::Whole => [0, 0],
+            Self::Inner => [2, 2],
         }
     }
 }
@@ -219,6 +249,9 @@ impl Pins {
 
     /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
     ///
+    /// `experts` is the sharding of mixtures on the first axis. A second axis shards the intermediate
+    /// size of each expert. Routers are replicated.
+    ///
     /// With one axis, these are [`Pins::auto`], or [`Pins::megatron`] for quantised weights. With
     /// two axes, [`Pins::megatron`] applies on [`COLUMNS`], and each matrix is also sharded along
     /// the hidden size on [`ROWS`]. Values between two products are sharded over both axes, so that
@@ -231,6 +264,7 @@ impl Pins {
         program: &Program,
         mesh: &Mesh,
         residual: Residual,
+        experts: ExpertShards,
         [kv_heads, group]: [usize; 2],
     ) -> Self {
         let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
@@ -258,6 +292,7 @@ impl Pins {
             let dealt = inputs.filter(|value| value.shape.rank() > 0);
             pins = dealt.fold(pins, |pins, value| pins.value(&value.name, &[depth]));
         }
+        pins = pins.experts(program, axes, experts);
         let [rows] = rows[..] else { return pins };
         pins = pins.on_axis(COLUMNS).across(ROWS);
         let columns: Vec<usize> = mesh.named(COLUMNS).into_iter().map(|axis| mesh.size(axis)).collect();
@@ -283,6 +318,33 @@ impl Pins {
             pins = pins.cut_along("logits", rank - 1, ROWS);
         }
         pins.cut_along("layers.*.mlp.hidden", 2, ROWS)
+    }
+
+    /// Pins the params of mixtures: experts are sharded, routers replicated.
+    fn experts(mut self, program: &Program, axes: &[&str], shards: ExpertShards) -> Self {
+        let param = |id: ValueId| {
+            let copied = program.ops.values().iter().find(|op| op.results[0] == id && op.kind.row().is_copy);
+            let id = copied.map_or(id, |op| op.operands[0]);
+            (program.values[id].role == Role::Param).then(|| program.values[id].name.as_str())
+        };
+        for op in program.ops.values() {
+            if op.kind == Kind::Experts {
+                let names = [param(op.operands[3]), param(op.operands[4])];
+                for (name, dim) in names.into_iter().zip(shards.dims()) {
+                    let Some(name) = name else { continue };
+                    let inner = ExpertShards::Inner.dims()[0];
+                    let on =
+                        axes.iter().enumerate().map(|(at, axis)| (if at == 0 { dim } else { inner }, *axis));
+                    self = self.value(name, &on.collect::<Vec<_>>());
+                }
+            } else if op.kind.einsum().is_some()
+                && ROUTED.iter().any(|end| program.values[op.result()].name.ends_with(end))
+                && let Some(name) = op.operands.get(1).and_then(|weight| param(*weight))
+            {
+                self = self.replicate(name);
+            }
+        }
+        self
     }
 
     /// Shards weights on this mesh axis. The default is `tp`, or every axis of a mesh without `tp`.
@@ -401,6 +463,9 @@ impl Pins {
         patterns.filter(|pattern| !names.contains(pattern))
     }
 }
+
+/// Ends of the names of products that are as wide as the number of experts, or one number wide.
+const ROUTED: [&str; 2] = [".mlp.router.logits", ".mlp.shared.gate"];
 
 fn no_layout(pattern: &str, rank: usize, mesh: &Mesh, dim: usize, name: &str, axis: &str) -> Diagnostic {
     Diagnostic::new(format!("pin `{pattern}`"), "no such layout")

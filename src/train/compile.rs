@@ -11,7 +11,7 @@ use crate::base::{Diagnostic, Diagnostics};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
 use crate::config::ModelConfig;
-use crate::placement::{DEPTH, Grid, Mesh, Placed, Residual};
+use crate::placement::{DEPTH, ExpertShards, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
@@ -51,6 +51,8 @@ pub struct Layout {
     pub stages: usize,
     /// Layout of the residual stream.
     pub residual: Residual,
+    /// How tensor-parallel cards share the experts of mixtures.
+    pub experts: ExpertShards,
     /// `ZeRO` stage over the data-parallel cards.
     pub zero: Zero,
     /// Sequences of a micro-batch per data-parallel card.
@@ -70,6 +72,7 @@ impl Layout {
         grid: Grid::LINE,
         stages: 1,
         residual: Residual::Replicate,
+        experts: ExpertShards::Whole,
         zero: Zero::None,
         micro_batch: 1,
         recompute: Recompute::None,
@@ -214,7 +217,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         order: recipe.order(),
     };
     let (order, levels) = (parts.order, parts.levels());
-    let pins_of = |loss: &Program| pins(config, loss, &mesh, layout.residual, layout.zero, order, levels);
+    let pins_of = |loss: &Program| {
+        pins(config, loss, &mesh, layout.residual, layout.experts, layout.zero, order, levels)
+    };
     if layout.stages > 1 {
         // Each layer is its own part first, so that `cut` can time it.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::config::ModelConfig;
-use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place};
+use crate::placement::{
+    COLUMNS, DEPTH, ExpertShards, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place,
+};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::tree::SumOrder;
@@ -114,12 +116,13 @@ pub fn pins(
     loss: &Program,
     mesh: &Mesh,
     residual: Residual,
+    experts: ExpertShards,
     zero: Zero,
     order: SumOrder,
     levels: usize,
 ) -> Result<Pins, Diagnostics> {
     let names = mesh.axis_names();
-    let (base, placed) = with_adapters(activations(config, loss, mesh, residual), loss, mesh)?;
+    let (base, placed) = with_adapters(activations(config, loss, mesh, residual, experts), loss, mesh)?;
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
@@ -190,9 +193,15 @@ fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
 }
 
 /// Pins inputs, the residual stream and its gradient. Weight layouts follow from them.
-fn activations(config: &ModelConfig, loss: &Program, mesh: &Mesh, residual: Residual) -> Pins {
+fn activations(
+    config: &ModelConfig,
+    loss: &Program,
+    mesh: &Mesh,
+    residual: Residual,
+    experts: ExpertShards,
+) -> Pins {
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
-    let mut pins = crate::compile::pins(config, loss, mesh, residual);
+    let mut pins = crate::compile::pins(config, loss, mesh, residual, experts);
     let batches =
         loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));

@@ -90,7 +90,8 @@ pub(crate) fn bound(
         // (2.1 (h + 2) + 9) v G U. The products with f and j summands add (f + 2) v and (j + 2) v.
         // silu(G) is at least G / 2, so twice the meaning of absolute values is at least their sum.
         Kind::Experts => {
-            let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
+            let [h, j, f] =
+                [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
             let roundings = 2.1 * (h + 2.0) + 9.0 + f + 2.0 + j + 2.0;
             (1.0, absolute(&op.kind).into_iter().map(|sum| 2.0 * roundings * V * sum).collect())
         }

@@ -7,7 +7,7 @@ use crate::measure::collectives::{Collective, ExchangeSetting};
 use crate::measure::{compile, exact, generation, parameter_server, scaling, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::world::ProcessGroup;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -291,6 +291,7 @@ impl ShapeOptions {
         let cards = if self.cards.is_empty() { &DEFAULT_CARDS } else { self.cards.as_slice() };
         Ok(generation::Setting {
             residual: self.layout.residual(),
+            experts: self.layout.experts(),
             launching: if self.captured { Launching::Captured } else { Launching::Eager },
             ..setting(&self.model, cards, self.dtype, prompt, tokens)?
         })
@@ -310,6 +311,7 @@ fn setting(
         cards: cards.to_vec(),
         precision: dtype.map_or(model.dtype.into(), |name| name.of(model.dtype)),
         residual: Residual::Replicate,
+        experts: ExpertShards::Whole,
         launching: Launching::Eager,
         prompt,
         tokens,

@@ -77,6 +77,7 @@ impl<'a> ExplainRequest<'a> {
                 grid,
                 precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
                 residual: options.layout.residual(),
+                experts: options.layout.experts(),
                 batch: options.batch,
                 context,
                 target: Target { kernels, ..of.target },
@@ -118,7 +119,8 @@ impl<'a> ExplainRequest<'a> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape::new(batch, pass.sequence, context);
         let program = decoder(self.config, run, precision, pass.head)?;
-        let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
+        let residual = self.residual(pass);
+        let pins = compile::pins(self.config, &program, &self.mesh, residual, self.deployment.experts);
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let compile::CompiledProgram { split, plans } = compile(&program, &self.mesh, &pins, target)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));

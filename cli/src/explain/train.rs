@@ -202,7 +202,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let site = Site::default();
     let (cards, residual) = (options.cards, options.layout.residual());
-    let on = StepContext { cards, residual, model: Some(&config), site: Some(&site) };
+    let experts = options.layout.experts();
+    let on = StepContext { cards, residual, experts, model: Some(&config), site: Some(&site) };
     let step = options.step.resolve(on, dtype, &mut problems);
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     let lowered = lower(&config, &recipe, &layout)?;

@@ -11,7 +11,7 @@ use super::{Bench, host, load};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 
 /// Cards and ranks of figures with several cards.
 pub(crate) const CARDS: usize = 8;
@@ -96,6 +96,7 @@ fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
         cards: cards.to_vec(),
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
+        experts: ExpertShards::Whole,
         launching: Launching::Eager,
         prompt: LENGTHS.0,
         tokens: LENGTHS.1,

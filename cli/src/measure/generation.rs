@@ -19,7 +19,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Request, RequestEvent, Session};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
@@ -34,6 +34,7 @@ pub(crate) struct Setting {
     pub(crate) precision: Precision,
     /// Residual placement during prefill.
     pub(crate) residual: Residual,
+    pub(crate) experts: ExpertShards,
     pub(crate) launching: Launching,
     pub(crate) prompt: usize,
     pub(crate) tokens: usize,
@@ -157,6 +158,7 @@ impl Setting {
         Deployment {
             precision: self.precision,
             residual: self.residual,
+            experts: self.experts,
             longest_prompt: self.prompt,
             context: self.prompt + self.tokens,
             head: Head::LastToken,
@@ -271,6 +273,7 @@ mod tests {
             cards: vec![1],
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
+            experts: ExpertShards::Whole,
             launching: Launching::Eager,
             prompt,
             tokens,

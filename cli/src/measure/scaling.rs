@@ -9,7 +9,7 @@ use super::{Bench, Effort};
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 
 /// Cards of the emulated machine.
 pub(crate) const MOST_CARDS: usize = 64;
@@ -56,6 +56,7 @@ impl Sizes {
             cards: vec![self.cards],
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
+            experts: ExpertShards::Whole,
             launching: Launching::Eager,
             prompt: self.prompt,
             tokens: TOKENS,

@@ -81,6 +81,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
         output: options.output,
         precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
         residual: options.layout.residual(),
+        experts: options.layout.experts(),
         launching: if options.captured { Launching::Captured } else { Launching::Eager },
         model: config,
     };

@@ -44,8 +44,14 @@ fn setting(
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let (cards, residual) = (options.cards, options.layout.residual());
-    let on =
-        StepContext { cards, residual, model: model.as_ref().map(|(_, model)| model), site: site.as_ref() };
+    let experts = options.layout.experts();
+    let on = StepContext {
+        cards,
+        residual,
+        experts,
+        model: model.as_ref().map(|(_, model)| model),
+        site: site.as_ref(),
+    };
     let step = options.step.resolve(on, dtype, &mut problems);
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step)

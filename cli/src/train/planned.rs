@@ -60,7 +60,7 @@ impl StepOptions {
         if let Some(problem) = fits_nowhere("--mesh auto", &job, &search) {
             return Err(problem.into());
         }
-        let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on.residual);
+        let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on);
         let fastest = search.fastest(|split| {
             self.is_asked_for(split, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
         });

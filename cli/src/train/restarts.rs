@@ -307,8 +307,9 @@ impl<'a> JobSupervisor<'a> {
 
     fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
         let site = answers.chip.as_deref().and_then(Soc::find).map(Site::of);
-        let residual = self.options.layout.residual();
-        let on = |cards| StepContext { cards, residual, model: self.model.as_ref(), site: site.as_ref() };
+        let (residual, experts) = (self.options.layout.residual(), self.options.layout.experts());
+        let on =
+            |cards| StepContext { cards, residual, experts, model: self.model.as_ref(), site: site.as_ref() };
         choose(self.processes, &answers.problems, |cards| self.step.price(on(cards), self.options.dtype))
     }
 }
@@ -457,7 +458,7 @@ fn try_card(cann: &Arc<Cann>, card: usize) -> device::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use ascend_tp::placement::Residual;
+    use ascend_tp::placement::{ExpertShards, Residual};
 
     use super::*;
 
@@ -470,7 +471,8 @@ mod tests {
         let problem = |card| silent.contains(&card).then(|| "lost heartbeat".to_owned());
         let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
         let step = StepOptions::on_mesh(mesh_text);
-        let on = |cards| StepContext { cards, residual: Residual::Replicate, model: None, site: None };
+        let (residual, experts) = (Residual::Replicate, ExpertShards::Whole);
+        let on = |cards| StepContext { cards, residual, experts, model: None, site: None };
         let price = |cards| step.price(on(cards), None);
         choose(processes.parse().unwrap(), &problems, price).map_err(|error| error.to_string())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::{ExpertShards, Grid, Residual};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::pipeline::Pipeline;
@@ -25,6 +25,7 @@ const MICRO_BATCHES_A_STAGE: usize = 4;
 pub(crate) struct StepContext<'a> {
     pub(crate) cards: usize,
     pub(crate) residual: Residual,
+    pub(crate) experts: ExpertShards,
     /// None: the configuration could not be read.
     pub(crate) model: Option<&'a ModelConfig>,
     /// None: the speed of the cards is unknown.
@@ -155,16 +156,30 @@ impl StepOptions {
         let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
         // With a fixed order of sums, a micro-batch is a subtree.
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
-        let layout = self.layout(axes, self.micro_batch.map_or(most, NonZero::get), on.residual);
+        let layout = self.layout(axes, self.micro_batch.map_or(most, NonZero::get), on);
         Some((recipe, layout))
     }
 
     /// Returns the layout with these axes and the other options.
-    pub(super) fn layout(&self, axes: MeshAxes, micro_batch: usize, residual: Residual) -> Layout {
+    pub(super) fn layout(&self, axes: MeshAxes, micro_batch: usize, on: StepContext<'_>) -> Layout {
+        let (residual, experts) = (on.residual, on.experts);
         let MeshAxes { stages, data, replicas, context, tensor, grid } = axes;
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
         let (ring, recompute) = (self.ring, self.recompute);
-        Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute }
+        Layout {
+            data,
+            replicas,
+            context,
+            ring,
+            tensor,
+            grid,
+            stages,
+            residual,
+            experts,
+            zero,
+            micro_batch,
+            recompute,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::{Plan, Target};
 use ascend_tp_machine::{Profile, Topology};
@@ -50,6 +50,8 @@ pub struct Setting {
     pub precision: Precision,
     /// Residual stream during prefill.
     pub residual: Residual,
+    /// How cards share the experts of mixtures.
+    pub experts: ExpertShards,
     /// Launch mode of the plans: eager or captured.
     pub launching: Launching,
 }
@@ -152,6 +154,7 @@ impl Setting {
             stages: self.stages,
             precision: self.precision,
             residual: self.residual,
+            experts: self.experts,
             batch: self.batch,
             longest_prompt: self.input,
             context: self.input + self.output,

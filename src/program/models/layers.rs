@@ -33,7 +33,7 @@ fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
 const OPS_OF_AN_ACTIVATION: usize = 16;
 
 /// Returns the source of a param that is a whole checkpoint tensor.
-fn whole(tensor: &str) -> Source {
+pub(super) fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
 }
 
@@ -134,7 +134,7 @@ enum Part {
 }
 
 impl LayerInputs<'_> {
-    fn tensors(&self) -> &'static Tensors {
+    pub(super) fn tensors(&self) -> &'static Tensors {
         &self.config.family.table().tensors
     }
 
@@ -261,7 +261,7 @@ impl LayerInputs<'_> {
     }
 
     /// Adds a param, converted to the type of products.
-    fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
+    pub(super) fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
         let param = build.param_from(name, shape, self.stored_matrix(), source);
         self.cast(build, param, self.dtype)
     }
@@ -391,7 +391,7 @@ impl LayerInputs<'_> {
 
     /// Multiplies `x` by the weight of that name and shape. The summed dims are the last ones of
     /// the weight.
-    fn linear(
+    pub(super) fn linear(
         &self,
         build: &mut Builder,
         spec: &str,
@@ -500,9 +500,9 @@ impl LayerInputs<'_> {
     }
 
     fn mlp(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
-        let FeedForwardPart::Dense { activation, has_bias } = self.config.layer(layer).feed_forward else {
-            refuse(build, layer, "a mixture of experts", "a dense feed-forward part");
-            return x;
+        let (activation, has_bias) = match &self.config.layer(layer).feed_forward {
+            FeedForwardPart::Dense { activation, has_bias } => (*activation, *has_bias),
+            FeedForwardPart::Mixture(mixture) => return self.mixture(build, layer, mixture, x),
         };
         let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
         let projection = Projected { of: self.tensors().gate_up, names: ["gate", "up"], rows: [f, f] };
@@ -543,7 +543,7 @@ struct Projected<const N: usize> {
 }
 
 /// Reports a description that no program is built for.
-fn refuse(build: &mut Builder, layer: usize, found: &str, supported: &str) {
+pub(super) fn refuse(build: &mut Builder, layer: usize, found: &str, supported: &str) {
     let problem = Diagnostic::new(format!("layer {layer}"), "no program is built for this description");
     build.problem(problem.expected(supported).found(found));
 }

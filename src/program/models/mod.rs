@@ -15,6 +15,7 @@
 mod inputs;
 mod layers;
 mod loss;
+mod mixture;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +24,7 @@ use crate::base::{Diagnostics, Precision, Shape};
 use crate::config::{Family, ModelConfig, PEFT_PREFIX};
 
 use super::build::Builder;
-use super::graph::{Form, Program, Role, ValueId};
+use super::graph::{Form, Op, Program, Role, ValueId};
 use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
 use crate::base::DType;
@@ -224,20 +225,25 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
         if matches!(source.form, Form::RowScales { .. }) {
             continue;
         }
+        let copies = program.ops.values().iter().filter(|op| op.kind.row().is_copy && op.operands[0] == id);
+        let copies: Vec<ValueId> = copies.map(Op::result).chain([id]).collect();
         let inputs = program.ops.values().iter().find_map(|op| {
             let weights = op.kind.row().weights;
-            let operand = weights.operands().iter().copied().find(|operand| op.operands[*operand] == id)?;
+            let is_param = |operand: &usize| copies.contains(&op.operands[*operand]);
+            let operand = weights.operands().iter().copied().find(is_param)?;
             let rule = rule_of(op, &program.operand_shapes(op)).ok()?;
             let dims = 0..value.shape.rank();
             // Inputs are the last dims.
             Some(dims.rev().take_while(|dim| weights.is_input(&rule, operand, *dim) == Some(true)).count())
         });
-        let inner: usize =
-            inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
-        let names = match source.stack(&value.shape) {
+        let names: Vec<String> = match source.stack(&value.shape) {
             Ok(stack) => stack.names.iter().collect(),
             Err(_) => vec![source.tensor.clone()],
         };
+        // The tensors of a stack are matrices, whose inputs are the last dim of the param.
+        let inputs = inputs.map(|count| if names.len() > 1 { 1 } else { count });
+        let inner: usize =
+            inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
         let rows = value.shape.elems() / inner.max(1) / names.len();
         let shape = if inputs.is_some() { Shape::from([rows, inner]) } else { Shape::from([rows]) };
         for name in names {
@@ -253,14 +259,22 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
 /// Prefix of a param's name in the name of the copy.
 pub const COPY: &str = "copy.";
 
-/// Returns the trained params of a program: its adapters if there are any, or else all params.
+/// Returns the trained params of a program: its adapters if there are any, or else all params. The
+/// bias of a choice of experts has no gradient.
 #[must_use]
 pub fn trained(program: &Program) -> Vec<ValueId> {
     let is_adapter = |id: &ValueId| {
         program.values[*id].source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX))
     };
     let adapters: Vec<ValueId> = program.with_role(Role::Param).filter(is_adapter).collect();
-    if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
+    if !adapters.is_empty() {
+        return adapters;
+    }
+    let ops = program.ops.values();
+    let choices = ops.iter().filter(|op| matches!(op.kind, Kind::Choose { .. }));
+    let sums = choices.filter_map(|choice| ops.iter().find(|op| op.results.contains(&choice.operands[0])));
+    let biases: Vec<ValueId> = sums.flat_map(|sum| sum.operands.iter().copied()).collect();
+    program.with_role(Role::Param).filter(|id| !biases.contains(id)).collect()
 }
 
 /// Returns the name of the embedding's tensor.

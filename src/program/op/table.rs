@@ -13,9 +13,9 @@ use crate::program::{grad, interpret as host, npu};
 
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
-    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, gate_and_up, of_experts,
-    of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum,
-    tree_sum, with_label, with_numbers,
+    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, gate_and_up,
+    of_experts, of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule,
+    scaled_rows, singles, sum, tree_sum, with_label, with_numbers,
 };
 
 super::ops! {

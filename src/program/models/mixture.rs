@@ -1,0 +1,166 @@
+//! Mixtures of experts: the router, the routed experts, and the expert that every token passes.
+//!
+//! Input: the normalised input of a feed-forward part. Output: the sum of all experts.
+//!
+//! Invariants: the router computes in f32. All cards choose the same experts, because the operands
+//! of the choice are replicated or sharded by tokens.
+//!
+//! Not here: which cards have which experts. `placement` decides that.
+
+use crate::base::{DType, Weights};
+use crate::config::{Activation, ExpertGroups, Mixture, Scores, SharedExpert};
+use crate::program::build::{Builder, Operand};
+use crate::program::op::Kind;
+
+use super::layers::{LayerInputs, refuse, whole};
+
+/// Chosen experts of each token `[b,s,j]`, and their weights.
+#[derive(Clone, Copy)]
+struct Chosen {
+    experts: Operand,
+    weights: Operand,
+}
+
+impl LayerInputs<'_> {
+    pub(super) fn mixture(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        mixture: &Mixture,
+        x: Operand,
+    ) -> Operand {
+        let unsupported = match (mixture.activation, mixture.has_bias, self.weights) {
+            (Activation::Silu, false, Weights::Float) => None,
+            (Activation::Silu, false, Weights::W8A8) => Some("experts with quantised weights"),
+            (Activation::Silu, true, _) => Some("experts with biases"),
+            _ => Some("experts with another activation"),
+        };
+        if let Some(found) = unsupported {
+            refuse(build, layer, found, "experts with SiLU, without biases, in floats");
+            return x;
+        }
+        let chosen = self.chosen(build, layer, mixture, x);
+        let mut y = self.routed(build, layer, mixture, x, chosen);
+        if let Some(shared) = mixture.shared {
+            let passed = self.shared(build, layer, shared, x);
+            y = build.add(y, passed);
+        }
+        build.name(y, format!("layers.{layer}.mlp.out"))
+    }
+
+    /// Adds a param in f32, converted from its stored type.
+    fn wide_param(&self, build: &mut Builder, name: &str, shape: &[usize]) -> Operand {
+        let param = build.param_from(name, shape, self.stored, whole(name));
+        self.cast(build, param, DType::F32)
+    }
+
+    /// Computes the router: the experts of each token, and their weights in f32.
+    fn chosen(&self, build: &mut Builder, layer: usize, mixture: &Mixture, x: Operand) -> Chosen {
+        let (router, tensors) = (mixture.router, &self.tensors().experts);
+        let name = |path: &str| self.tensors().layer(layer, path);
+        let tag = |name: &str| format!("layers.{layer}.mlp.router.{name}");
+        let wide = self.cast(build, x, DType::F32);
+        let sizes = [mixture.experts, self.config.hidden_size];
+        let weight = self.wide_param(build, &format!("{}.weight", name(tensors.router)), &sizes);
+        let mut logits = build.matmul("bsh,eh->bse", wide, weight);
+        if router.has_logit_bias {
+            let bias = self.wide_param(build, &format!("{}.bias", name(tensors.router)), &sizes[..1]);
+            logits = build.add(logits, bias);
+        }
+        let logits = build.name(logits, tag("logits"));
+        let scores = match router.scores {
+            Scores::Softmax => build.op(Kind::Softmax, &[logits]),
+            Scores::Sigmoid => build.op(Kind::Sigmoid, &[logits]),
+            Scores::SoftmaxOfChosen => logits,
+        };
+        let mut preferences = scores;
+        if router.has_choice_bias {
+            // Published files store this bias in f32 next to 16-bit weights.
+            let bias = name(tensors.choice_bias);
+            let bias = build.param_from(&bias, &sizes[..1], DType::F32, whole(&bias));
+            preferences = build.add(scores, bias);
+        }
+        let one = ExpertGroups { count: 1, kept: 1, summed: 1 };
+        let ExpertGroups { count, kept, summed } = router.groups.unwrap_or(one);
+        let kind = Kind::Choose { chosen: mixture.chosen, groups: count, kept, summed };
+        let experts = build.op(kind, &[preferences]);
+        let experts = build.name(experts, tag("experts"));
+        let mut weights = build.op(Kind::Pick, &[scores, experts]);
+        if router.scores == Scores::SoftmaxOfChosen {
+            weights = build.op(Kind::Softmax, &[weights]);
+        }
+        if let Some(epsilon) = router.renormalisation {
+            let sum = build.op(Kind::ReduceSum { dim: 2 }, &[weights]);
+            let inverse = build.op(Kind::Reciprocal { epsilon }, &[sum]);
+            let inverse = build.op(Kind::Expand { dims: vec![2] }, &[inverse, weights]);
+            weights = build.mul(weights, inverse);
+        }
+        if router.factor != 1.0 {
+            weights = build.op(Kind::Scale { by: router.factor }, &[weights]);
+        }
+        Chosen { experts, weights: build.name(weights, tag("weights")) }
+    }
+
+    /// Sends each token to its experts, and sums their results.
+    fn routed(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        mixture: &Mixture,
+        x: Operand,
+        Chosen { experts, weights }: Chosen,
+    ) -> Operand {
+        let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
+        let tensors = &self.tensors().experts;
+        let name = |path: &str| self.tensors().layer(layer, path);
+        let gate_up = name(&stack(&[tensors.gate, tensors.up], count));
+        let gate_up = self.param(
+            build,
+            &name("experts.gate_up"),
+            &[count, 2, f, h],
+            whole(&format!("{gate_up}.weight")),
+        );
+        let down = name(&stack(&[tensors.down], count));
+        let down = self.param(build, &name("experts.down"), &[count, h, f], whole(&format!("{down}.weight")));
+        let y = build.op(Kind::Experts, &[x, experts, weights, gate_up, down]);
+        build.name(y, format!("layers.{layer}.mlp.experts.out"))
+    }
+
+    /// Computes the expert that every token passes.
+    fn shared(&self, build: &mut Builder, layer: usize, shared: SharedExpert, x: Operand) -> Operand {
+        let (h, f) = (self.config.hidden_size, shared.intermediate_size);
+        let tensors = &self.tensors().experts;
+        let weight = |path: &str| format!("{}.weight", self.tensors().layer(layer, path));
+        let [gate, up] = [tensors.shared_gate, tensors.shared_up].map(|path| {
+            let name = weight(path);
+            self.linear(build, "bsh,fh->bsf", x, &name, whole(&name), &[f, h])
+        });
+        let y = build.op(Kind::SwiGlu, &[gate, up]);
+        let y = build.name(y, format!("layers.{layer}.mlp.shared.hidden"));
+        let name = weight(tensors.shared_down);
+        let y = self.linear(build, "bsf,hf->bsh", y, &name, whole(&name), &[h, f]);
+        if !shared.has_gate {
+            return y;
+        }
+        let name = weight(tensors.shared_weight);
+        let gate = self.param(build, &name, &[1, h], whole(&name));
+        let gate = build.matmul("bsh,oh->bso", x, gate);
+        let gate = build.name(gate, format!("layers.{layer}.mlp.shared.gate"));
+        let gate = build.op(Kind::Sigmoid, &[gate]);
+        build.mul(y, gate)
+    }
+}
+
+/// Returns the pattern of these projections of all experts, such as `experts.{0..8}.{gate,up}`. In
+/// the names of projections, `{}` stands for the number of the expert.
+fn stack(projections: &[&str], experts: usize) -> String {
+    let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    let lasts: Vec<String> = projections.iter().map(|name| last(name)).collect();
+    let first = projections.first().copied().unwrap_or_default();
+    let folder = first.strip_suffix(&lasts[0]).unwrap_or_default();
+    let folder = folder.replace("{}", &format!("{{0..{experts}}}"));
+    match &lasts[..] {
+        [one] => format!("{folder}{one}"),
+        several => format!("{folder}{{{}}}", several.join(",")),
+    }
+}

@@ -1,0 +1,110 @@
+//! Mixtures of experts: logits and tokens of transformers on many layouts, and faults that must
+//! show.
+
+use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
+use ascend_tp::config::{FeedForwardPart, Mixture, ModelConfig};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::generate::verify::verify_on;
+use ascend_tp::placement::{ExpertShards, Grid, Residual};
+
+use crate::common::{cann, with_reference};
+use crate::dense::{Sabotage, attention, fails_with_each, passes, tokens_of_each_alone};
+
+const FAMILIES: [&str; 5] = ["qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe", "minimax-m2"];
+
+/// Layouts in which each pair of cards, sharding of experts and residual stream occurs once for
+/// most families. 8 cards have fewer experts than cards in some families, and no family divides by
+/// 3 and 5.
+fn layouts(config: &ModelConfig, family: usize) -> Vec<Deployment> {
+    use ExpertShards::{Inner, Whole};
+    use Residual::{Replicate, Seq};
+    let of = |cards, experts, residual| {
+        let of = Deployment::of(config, cards);
+        Deployment { experts, residual, precision: DType::F32.into(), ..of }
+    };
+    let staged = Deployment { stages: 2, ..of(4, Inner, Replicate) };
+    let square = Deployment { grid: Grid { rows: 2, depth: 1 }, ..of(4, Whole, Seq) };
+    let [a, b] = if family.is_multiple_of(2) { [Whole, Inner] } else { [Inner, Whole] };
+    vec![
+        of(1, Whole, Replicate),
+        of(2, a, Seq),
+        of(3, b, Replicate),
+        of(5, a, Replicate),
+        of(8, b, Seq),
+        if family.is_multiple_of(2) { staged } else { square },
+    ]
+}
+
+#[test]
+fn logits_and_tokens_are_those_of_transformers() {
+    let cann = cann(8);
+    for (family, name) in FAMILIES.into_iter().enumerate() {
+        let (model, reference) = with_reference(name);
+        for deployment in layouts(&model.config, family) {
+            let Deployment { cards, stages, grid, experts, residual, .. } = deployment;
+            let place =
+                format!("{name}: {cards} cards, {stages} stages, {grid:?}, {experts:?}, {residual:?}");
+            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default())
+                .unwrap_or_else(|error| panic!("{place}: {error}"))
+                .unwrap_or_else(|| panic!("{place}: nothing was compared"));
+            passes(&place, &found);
+        }
+    }
+}
+
+#[test]
+fn prompts_of_different_lengths_give_the_tokens_of_each_alone() {
+    tokens_of_each_alone(&["qwen3-moe", "qwen2-moe", "minimax-m2"]);
+}
+
+fn mixtures(config: &mut ModelConfig, change: impl Fn(&mut Mixture)) {
+    for layer in &mut config.pattern {
+        if let FeedForwardPart::Mixture(mixture) = &mut layer.feed_forward {
+            change(mixture);
+        }
+    }
+}
+
+fn renormalised(config: &mut ModelConfig, epsilon: Option<f64>) {
+    mixtures(config, |mixture| mixture.router.renormalisation = epsilon);
+}
+
+fn without_bias(config: &mut ModelConfig) {
+    mixtures(config, |mixture| mixture.router.has_choice_bias = false);
+}
+
+fn without_qk_norm(config: &mut ModelConfig) {
+    attention(config, |_, attention| attention.qk_norm = None);
+}
+
+/// Faults that published programs had.
+fn sabotages() -> Vec<Sabotage> {
+    vec![
+        ("glm4-moe", "the whole head rotated", |config| config.rope.part = 1.0),
+        ("glm4-moe", "no bias of the choice", without_bias),
+        ("glm4-moe", "weights that are not renormalised", |config| renormalised(config, None)),
+        ("glm4-moe", "queries and keys without norms", without_qk_norm),
+        ("glm4-moe", "no factor of the weights", |config| {
+            mixtures(config, |mixture| mixture.router.factor = 1.0);
+        }),
+        ("minimax-m2", "no bias of the choice", without_bias),
+        ("minimax-m2", "the whole head rotated", |config| config.rope.part = 1.0),
+        ("mixtral", "another base of the rotation", |config| config.rope.theta *= 2.0),
+        ("mixtral", "one expert fewer", |config| mixtures(config, |mixture| mixture.chosen -= 1)),
+        ("qwen2-moe", "renormalised weights", |config| renormalised(config, Some(0.0))),
+        ("qwen2-moe", "a shared expert without its gate", |config| {
+            mixtures(config, |mixture| {
+                mixture.shared.as_mut().expect("the family has a shared expert").has_gate = false;
+            });
+        }),
+        ("qwen3-moe", "weights that are not renormalised", |config| renormalised(config, None)),
+        ("qwen3-moe", "one expert fewer", |config| mixtures(config, |mixture| mixture.chosen -= 1)),
+        ("qwen3-moe", "queries and keys without norms", without_qk_norm),
+    ]
+}
+
+#[test]
+fn no_trap_passes() {
+    fails_with_each(sabotages());
+}
