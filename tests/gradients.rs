@@ -193,6 +193,10 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
             let weights = sample.float(&[2, 3, 2]);
             vec![x, index, weights, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
         }),
+        ("narrow", Kind::Narrow { dim: 1, start: 1, size: 2 }, one),
+        ("concat", Kind::Concat { dim: 2 }, |sample| {
+            vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 2])]
+        }),
         ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
         ("tree_sum", Kind::TreeSum { dim: 1, levels: 1 }, one),
         ("cast", Kind::Cast { to: DType::F32 }, one),

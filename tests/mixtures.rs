@@ -5,7 +5,7 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::{FeedForwardPart, Mixture, ModelConfig};
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::verify_on;
+use ascend_tp::generate::verify::{verify, verify_on};
 use ascend_tp::placement::{ExpertShards, Grid, Residual};
 
 use crate::common::{cann, with_reference};
@@ -51,6 +51,26 @@ fn logits_and_tokens_are_those_of_transformers() {
             passes(&place, &found);
         }
     }
+}
+
+#[test]
+fn other_precisions_are_within_their_bounds_with_the_choices_of_f32() {
+    let cann = cann(8);
+    let mut rows = 0;
+    for (family, name) in FAMILIES.into_iter().enumerate() {
+        let (model, reference) = with_reference(name);
+        let dtype = if family.is_multiple_of(2) { DType::BF16 } else { DType::F16 };
+        for cards in [1, 3] {
+            let place = format!("{name} in {dtype} on {cards} cards");
+            let found = verify(&cann, &model, cards, dtype, Residual::Replicate, &reference)
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert!(found.passed(), "{place}: {found:#?}");
+            let experts = found.experts.expect("the model chooses experts");
+            assert!(experts.differing * 4 <= experts.rows, "{place}: {experts:?}");
+            rows += experts.rows;
+        }
+    }
+    assert!(rows > 1000, "{rows} choices");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{
-    Choice, Difference, Greedy, Reference, SameOperands, Verification, verify_on,
+    Choice, ChosenExperts, Difference, Greedy, Reference, SameOperands, Verification, verify_on,
 };
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
@@ -132,6 +132,17 @@ struct VerifyReport {
     /// Error of the logits in `dtype`, compared with f32.
     rounded: Option<DifferenceReport>,
     greedy: Option<GreedyReport>,
+    /// Choices of experts in `dtype`, compared with f32. All results use the choices of f32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experts: Option<ChosenExpertsReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChosenExpertsReport {
+    /// Number of choices: one per token and router.
+    choices: usize,
+    /// Number of choices of other experts than in f32.
+    differing: usize,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -222,6 +233,9 @@ impl VerifyReport {
             logits: verification.logits.map(Into::into),
             rounded: verification.rounded.map(Into::into),
             greedy: verification.greedy.map(Into::into),
+            experts: verification
+                .experts
+                .map(|ChosenExperts { rows, differing }| ChosenExpertsReport { choices: rows, differing }),
         }
     }
 }
@@ -281,9 +295,22 @@ impl std::fmt::Display for VerifyReport {
         if let Some(rounded) = &self.rounded {
             writeln!(f, "largest error in {dtype} against f32: {rounded}")?;
         }
-        if let Some(GreedyReport { expected, choices, .. }) = &self.greedy {
-            if choices.is_empty() {
-                writeln!(f, "greedy ids: all {} equal the reference's", expected.len())?;
+        if let Some(ChosenExpertsReport { choices, differing }) = &self.experts {
+            writeln!(
+                f,
+                "choices of experts: {differing} of {choices} differ from f32; results use the choices of f32"
+            )?;
+        }
+        if let Some(GreedyReport { expected, found, choices }) = &self.greedy {
+            let equal = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
+            if equal == expected.len() {
+                writeln!(f, "greedy ids: all {equal} equal the reference's")?;
+            } else if choices.is_empty() {
+                writeln!(
+                    f,
+                    "greedy ids: {equal} of {} equal the reference's; the session makes its own choices of experts",
+                    expected.len()
+                )?;
             }
             choices.iter().try_for_each(|choice| writeln!(f, "{choice}"))?;
         }
@@ -322,6 +349,7 @@ mod tests {
             logits: None,
             rounded: None,
             greedy,
+            experts: None,
         }
         .to_string()
     }

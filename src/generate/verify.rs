@@ -15,11 +15,13 @@
 //!
 //! A wrong model or configuration changes the f32 logits, with a bound of 10⁻⁵ to 10⁻³ of the
 //! largest. In 16 bits, rounding could hide the change. Rounding is therefore measured against f32,
-//! not against the reference. See `bound.rs` for the bounds.
+//! not against the reference. See `bound.rs` for the bounds. In 16 bits, the experts of a token are
+//! those that the f32 program chooses; see `choices.rs`.
 
 mod alone;
 mod amplify;
 mod bound;
+mod choices;
 mod greedy;
 mod reference;
 mod values;
@@ -110,6 +112,15 @@ pub struct SameOperands {
     pub closest: Option<Difference>,
 }
 
+/// Choices of experts in the requested type, compared with f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChosenExperts {
+    /// Number of choices: one per token and router.
+    pub rows: usize,
+    /// Number of choices of other experts than in f32.
+    pub differing: usize,
+}
+
 /// Result of the comparison of a sharded model with its reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verification {
@@ -132,6 +143,8 @@ pub struct Verification {
     pub rounded: Option<Difference>,
     /// Greedy tokens of the reference and of the cards.
     pub greedy: Option<Greedy>,
+    /// Choices of experts, if the type is not f32. All results are computed with the choices of f32.
+    pub experts: Option<ChosenExperts>,
 }
 
 impl Verification {
@@ -194,7 +207,13 @@ pub fn verify_on(
         return Err(Diagnostics::from(problem.expected(format!("1 to {longest} tokens")).found(found)).into());
     }
     let group = &engine_options.group;
-    let setup = |deployment, engine| VerifySetup { cann, model, deployment, engine };
+    let f32 = Precision::from(DType::F32);
+    let plain = VerifySetup { cann, model, deployment: *deployment, engine: engine_options, given: None };
+    let exact_program = plain.program(f32, reference)?;
+    let chooses = precision != f32 && choices::has_choices(&exact_program.program);
+    let exact = chooses.then(|| plain.observe(&exact_program, f32, reference)).transpose()?;
+    let given = exact.as_ref().map(|(values, _)| choices::of_run(&exact_program.program, values));
+    let setup = |deployment, engine| VerifySetup { cann, model, deployment, engine, given: given.as_ref() };
     let many = setup(*deployment, engine_options);
     let layered = many.program(precision, reference)?;
     let program = &layered.program;
@@ -205,6 +224,7 @@ pub fn verify_on(
         group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&layered, precision, reference)?;
     let mut verification = Verification::default();
+    verification.experts = given.as_ref().map(|given| choices::compare(program, &values, given));
     if let Some((one, _)) = &one {
         one.compare(program, &values, precision, deployment.order, &mut verification);
     }
@@ -218,13 +238,14 @@ pub fn verify_on(
     let known = one.as_ref().map_or(&values, |(one, _)| one);
     let roundings = known.roundings(program, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
-        let f32 = Precision::from(DType::F32);
         let bound = |program: &Program, precision, of| {
             relative(program, precision, roundings.after(program, program.ops.len())) * magnitude(of)
         };
-        let exact_program = many.program(f32, reference)?;
-        let exact =
-            if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
+        let exact = match exact {
+            _ if precision == f32 => logits.clone(),
+            Some((_, logits)) => logits,
+            None => many.run(&exact_program, f32, reference, None)?,
+        };
         verification.logits = worst("logits", &exact, expected, bound(&exact_program.program, f32, expected));
         if precision != f32 {
             let bound = bound(program, precision, exact.floats());
@@ -243,7 +264,11 @@ impl VerifySetup<'_> {
     fn program(&self, precision: Precision, reference: &Reference) -> Result<LayeredProgram, Error> {
         let (config, run, Deployment { stages, order, .. }) =
             (&self.model.config, reference.run(), self.deployment);
-        Ok(decoder_of_layers(config, run, precision, Head::AllLogits, order, stages > 1)?)
+        let mut layered = decoder_of_layers(config, run, precision, Head::AllLogits, order, stages > 1)?;
+        if self.given.is_some() && precision != DType::F32.into() {
+            choices::give(&mut layered.program);
+        }
+        Ok(layered)
     }
 
     /// Runs each op on one card, with the operands of many cards.
@@ -268,7 +293,10 @@ impl VerifySetup<'_> {
     fn inputs(&self, precision: Precision, reference: &Reference) -> NamedTensors {
         let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
-        inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows)
+        let own = inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows);
+        let Some(given) = self.given.filter(|_| precision != DType::F32.into()) else { return own };
+        let given = given.iter().map(|(name, tensor)| (name.to_owned(), tensor));
+        own.iter().map(|(name, tensor)| (name.to_owned(), tensor)).chain(given).collect()
     }
 
     /// Compares logits in precision [`AROUND`] between one card and many.

@@ -593,3 +593,17 @@ pub(super) fn experts(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     };
     found.into_iter().zip([0, 2, 3, 4]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
 }
+
+pub(super) fn narrow(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::Narrow { dim, start, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let x = adjoint.shape_of(0);
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::NarrowGrad { dim, start }, &[dy, x]));
+}
+
+pub(super) fn concat(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::Concat { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let [first, second] = [0, 1].map(|index| adjoint.value(index).shape[dim]);
+    for (index, start, size) in [(0, 0, first), (1, first, second)] {
+        adjoint.give_if_wanted(index, |adjoint| adjoint.op(Kind::Narrow { dim, start, size }, &[dy]));
+    }
+}

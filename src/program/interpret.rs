@@ -430,6 +430,45 @@ pub(super) fn cast(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
     }
 }
 
+/// Numbers of elements of the dims before and after one dim.
+struct Split {
+    outer: usize,
+    inner: usize,
+}
+
+impl Split {
+    fn new(shape: &Shape, dim: usize) -> Self {
+        Self { outer: shape[..dim].iter().product(), inner: shape[dim + 1..].iter().product() }
+    }
+
+    /// Returns the contiguous elements of `x` along the dim, for one index of the outer dims.
+    fn run<'a>(&self, x: &'a HostTensor, outer: usize) -> &'a [f32] {
+        let length = x.shape.elems() / self.outer.max(1);
+        &x.floats()[outer * length..(outer + 1) * length]
+    }
+}
+
+pub(super) fn narrow(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Narrow { dim, start, size } = *kind else { unreachable!("narrow's kind") };
+    let split = Split::new(&operands[0].shape, dim);
+    let mut data = Vec::with_capacity(result.shape.elems());
+    for outer in 0..split.outer {
+        let run = split.run(operands[0], outer);
+        data.extend_from_slice(&run[start * split.inner..(start + size) * split.inner]);
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn concat(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Concat { dim } = *kind else { unreachable!("concat's kind") };
+    let split = Split::new(&result.shape, dim);
+    let mut data = Vec::with_capacity(result.shape.elems());
+    for outer in 0..split.outer {
+        operands.iter().for_each(|x| data.extend_from_slice(split.run(x, outer)));
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
 pub(super) fn permute(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Permute { dims } = kind else { unreachable!("permute's kind") };
     let strides = operands[0].shape.strides();

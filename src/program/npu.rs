@@ -625,6 +625,20 @@ pub(super) fn cast(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Cast { x: emit.view(0), out: emit.out() });
 }
 
+pub(super) fn narrow(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Narrow { dim, start, size } = *kind else { return };
+    emit.calls.push(Call::Copy { from: emit.view(0).narrow(dim, start, size), into: emit.out() });
+}
+
+pub(super) fn concat(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Concat { dim } = *kind else { return };
+    let (x, y, out) = (emit.view(0), emit.view(1), emit.out());
+    let [first, second] = [x.shape[dim], y.shape[dim]];
+    let parts = [(x, out.narrow(dim, 0, first)), (y, out.narrow(dim, first, second))];
+    let parts = parts.into_iter().filter(|(from, _)| from.elems() > 0);
+    emit.calls.extend(parts.map(|(from, into)| Call::Copy { from, into }));
+}
+
 pub(super) fn permute(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Permute { dims } = kind else { return };
     emit.calls.push(Call::Copy { from: emit.view(0).permute(dims), into: emit.out() });

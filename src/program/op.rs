@@ -363,6 +363,16 @@ fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     all_float(kind, &[&dtypes[..1], &dtypes[2..]].concat())
 }
 
+/// Returns the letters of a tensor of any rank, with another letter for one dim.
+fn letters_with(rank: usize, dim: usize, letter: u8) -> String {
+    let letters = any_rank(rank);
+    letters
+        .bytes()
+        .enumerate()
+        .map(|(at, known)| char::from(if at == dim { letter } else { known }))
+        .collect()
+}
+
 /// Checks that the second dim of the first projection of experts is the gate and the up projection.
 fn gate_and_up(shape: &Shape) -> Result<(), String> {
     match shape.get(1) {

@@ -56,6 +56,8 @@ pub(crate) fn bound(
         | Kind::WriteSlots { .. }
         | Kind::ReduceMax { .. }
         | Kind::IndexOf
+        | Kind::Narrow { .. }
+        | Kind::Concat { .. }
         | Kind::Choose { .. }
         | Kind::Pick
         | Kind::RowScale { .. }

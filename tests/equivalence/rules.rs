@@ -140,6 +140,8 @@ fn samples() -> Vec<Sample> {
         sample(Kind::SoftCap { cap: 2.0 }, &[(&[3, 5], Fractions)]),
         sample(Kind::InverseRoot { by: 0.5, epsilon: 0.25 }, &[(&[3, 5], Magnitudes)]),
         sample(Kind::RmsNorm { epsilon: 0.01 }, &[(&[3, 5], Fractions), (&[5], Fractions)]),
+        sample(Kind::Narrow { dim: 1, start: 1, size: 3 }, &[(&[2, 5, 3], f32)]),
+        sample(Kind::Concat { dim: 2 }, &[(&[2, 3, 3], f32), (&[2, 3, 4], f32)]),
         sample(Kind::Sigmoid, &[(&[3, 5], Fractions)]),
         sample(Kind::Softmax, &[(&[2, 3, 5], Fractions)]),
         sample(Kind::Reciprocal { epsilon: 0.25 }, &[(&[3, 5], Magnitudes)]),

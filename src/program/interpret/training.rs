@@ -18,6 +18,19 @@ pub(super) fn made(result: &Value, data: impl IntoIterator<Item = f64>) -> HostT
     HostTensor::float(result.shape.clone(), result.dtype, data.into_iter().map(|x| x as f32).collect())
 }
 
+pub(in crate::program) fn narrow_grad(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::NarrowGrad { dim, start } = *kind else { unreachable!("narrow_grad's kind") };
+    let dy = operands[0];
+    let inner: usize = result.shape[dim + 1..].iter().product();
+    let [whole, part] = [result.shape[dim], dy.shape[dim]].map(|size| size * inner);
+    let mut dx = vec![0.0; result.shape.elems()];
+    for (to, from) in dx.chunks_mut(whole.max(1)).zip(dy.floats().chunks(part.max(1))) {
+        let to = &mut to[start * inner..start * inner + part];
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = f64::from(*from));
+    }
+    made(result, dx)
+}
+
 pub(in crate::program) fn expand(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Expand { dims } = kind else { unreachable!("expand's kind") };
     let (x, strides) = (operands[0].floats(), operands[0].shape.strides());

@@ -551,10 +551,7 @@ pub(super) fn refuse(build: &mut Builder, layer: usize, found: &str, supported: 
 #[cfg(test)]
 mod tests {
     use crate::base::DType;
-    use crate::config::{
-        Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Mixture, ModelConfig, QkNorm,
-        Router, Scores,
-    };
+    use crate::config::{AttentionPart, GroupedAttention, Layer, ModelConfig, QkNorm};
     use crate::program::build::Builder;
     use crate::program::models::{Head, RunShape, decoder, loss};
 
@@ -571,23 +568,6 @@ mod tests {
         let grouped = |attention| with(AttentionPart::Grouped(attention));
         let latent = AttentionPart::Latent { width: 64, query_width: None, rotary_dims: 16 };
         let delta = AttentionPart::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
-        let router = Router {
-            scores: Scores::Softmax,
-            has_logit_bias: false,
-            has_choice_bias: false,
-            groups: None,
-            renormalisation: None,
-            factor: 1.0,
-        };
-        let mixture = FeedForwardPart::Mixture(Mixture {
-            experts: 8,
-            chosen: 2,
-            intermediate_size: 16,
-            router,
-            shared: None,
-            activation: Activation::Silu,
-            has_bias: false,
-        });
         for (layer, name) in [
             (with(latent), "latent attention"),
             (with(delta), "attention by the gated delta rule"),
@@ -599,7 +579,6 @@ mod tests {
                 grouped(GroupedAttention { has_output_gate: true, ..GroupedAttention::PLAIN }),
                 "attention with an output gate",
             ),
-            (Layer { feed_forward: mixture, ..Layer::PLAIN }, "a mixture of experts"),
         ] {
             let message = refused(layer);
             assert!(message.starts_with("layer 1: no program is built for this description"), "{message}");

@@ -26,6 +26,16 @@ pub(in crate::program) fn expand(kind: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Copy { from, into });
 }
 
+pub(in crate::program) fn narrow_grad(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::NarrowGrad { dim, start } = *kind else { return };
+    let (dy, out) = (emit.view(0), emit.out());
+    let size = dy.shape[dim];
+    emit.calls.push(Call::Zero { into: out.clone() });
+    if dy.elems() > 0 {
+        emit.calls.push(Call::Copy { from: dy, into: out.narrow(dim, start, size) });
+    }
+}
+
 pub(in crate::program) fn reduce_to(_: &Kind, emit: &mut Emit<'_>) {
     let (x, out) = (emit.view(0), emit.out());
     if x.elems() == 0 {

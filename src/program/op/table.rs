@@ -14,8 +14,8 @@ use crate::program::{grad, interpret as host, npu};
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
     all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, gate_and_up,
-    of_experts, of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows, rotary_rule,
-    scaled_rows, singles, sum, tree_sum, with_label, with_numbers,
+    letters_with, of_experts, of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows,
+    rotary_rule, scaled_rows, singles, sum, tree_sum, with_label, with_numbers,
 };
 
 super::ops! {
@@ -459,6 +459,70 @@ super::ops! {
         host: Host::One(host::permute),
         npu: npu::permute,
         grad: Some(grad::permute),
+    }
+    /// The elements `start..start + size` of one dim of `x`.
+    Narrow {
+        /// Index of the dim.
+        dim: usize,
+        /// First element.
+        start: usize,
+        /// Number of elements.
+        size: usize,
+    } = "narrow" {
+        rule: |kind, shapes| match *kind {
+            Kind::Narrow { dim, start, size } => match shapes[0].get(dim) {
+                Some(whole) if start + size <= *whole => {
+                    let [x, y] = [b'Z', b'Y'].map(|letter| letters_with(shapes[0].rank(), dim, letter));
+                    sum(&format!("{x}->{y}")).map(|rule| rule.with_size(b'Y', size))
+                }
+                _ => Err(format!("no elements {start} to {} of dim {dim} of {}", start + size, shapes[0])),
+            },
+            _ => Err("not a narrow".to_owned()),
+        },
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::narrow),
+        npu: npu::narrow,
+        grad: Some(grad::narrow),
+    }
+    /// Cotangent of `x` in [`Kind::Narrow`]. Operands: the cotangent of the result, and `x`, for its
+    /// shape only. Other elements are zero.
+    NarrowGrad {
+        /// Index of the dim.
+        dim: usize,
+        /// First element.
+        start: usize,
+    } = "narrow_grad" {
+        arity: 2,
+        shape_only: &[1],
+        rule: |kind, shapes| match *kind {
+            Kind::NarrowGrad { dim, .. } => {
+                let [x, y] = [b'Z', b'Y'].map(|letter| letters_with(shapes[0].rank(), dim, letter));
+                sum(&format!("{y},{x}->{x}"))
+            }
+            _ => Err("not a narrow_grad".to_owned()),
+        },
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::training::narrow_grad),
+        npu: npu::training::narrow_grad,
+    }
+    /// The elements of `x`, followed by the elements of `y`, along one dim.
+    Concat {
+        /// Index of the dim.
+        dim: usize,
+    } = "concat" {
+        arity: 2,
+        rule: |kind, shapes| match *kind {
+            Kind::Concat { dim } => {
+                let [x, y, joined] = [b'Z', b'Y', b'X'].map(|letter| letters_with(shapes[0].rank(), dim, letter));
+                let size = shapes.iter().map(|shape| shape.get(dim).copied().unwrap_or_default()).sum();
+                sum(&format!("{x},{y}->{joined}")).map(|rule| rule.with_size(b'X', size))
+            }
+            _ => Err("not a concat".to_owned()),
+        },
+        linear: Linear::Jointly,
+        host: Host::One(host::concat),
+        npu: npu::concat,
+        grad: Some(grad::concat),
     }
     /// `x` repeated along its missing dims, to the shape of `like`. The elements of `like` are not
     /// used.
