@@ -136,6 +136,23 @@ pub(super) struct Stored<'a> {
     pub(super) delta: Option<&'a Delta>,
 }
 
+impl Stored<'_> {
+    /// Reads bytes of the tensor from byte `first` on. Weights are read only here.
+    pub(super) fn read_bytes(&self, first: usize, out: &mut [u8]) -> Result<(), Error> {
+        #[cfg(test)]
+        READ_BYTES.set(READ_BYTES.get() + out.len());
+        self.file
+            .read_exact_at(out, (self.first_byte + first) as u64)
+            .map_err(|error| Error::Read { tensor: self.name.to_owned(), reason: error.to_string() })
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of bytes that this thread has read.
+    pub(super) static READ_BYTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A view of a stored tensor from an offset on, with another element type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredView<'a> {
@@ -195,13 +212,9 @@ impl<'a> StoredView<'a> {
         out: &mut [u8],
     ) -> Result<(), Error> {
         let size = self.stored.dtype.size_bytes();
-        let byte = |element: usize| (self.stored.first_byte + (self.offset + element) * size) as u64;
-        let failed = |error: std::io::Error| Error::Read {
-            tensor: self.stored.name.to_owned(),
-            reason: error.to_string(),
-        };
+        let byte = |element: usize| (self.offset + element) * size;
         if self.stored.dtype == self.to && self.stored.delta.is_none() {
-            self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed)?;
+            self.stored.read_bytes(byte(elements.start), out)?;
             return self.check_finite(elements.start, out);
         }
         let at_once = PIECE_BYTES / size;
@@ -210,7 +223,7 @@ impl<'a> StoredView<'a> {
         {
             let bytes = (elements.end - start).min(at_once) * size;
             let raw = at_least(raw, bytes);
-            self.stored.file.read_exact_at(raw, byte(start)).map_err(failed)?;
+            self.stored.read_bytes(byte(start), raw)?;
             self.check_finite(start, raw)?;
             let (from, to) = (self.stored.dtype, self.to);
             let converted = match self.stored.delta {

@@ -4,6 +4,7 @@ use half::bf16;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
+use super::slice::READ_BYTES;
 use super::*;
 
 /// Rows of 2 · 3 numbers. The last row is zero. The first row starts at element 1000 of the
@@ -200,8 +201,11 @@ fn a_rank_reads_only_the_experts_and_rows_that_it_holds() {
         for stored in [DType::F32, DType::BF16] {
             // Every read of a NaN is an error.
             let checkpoint = checkpoint_of_experts(stored, &numbers, &parts);
+            let needed = (0..numbers.len()).filter(|at| is_needed(&shape, &parts, *at)).count();
             for to in [DType::F32, DType::BF16] {
+                let before = READ_BYTES.get();
                 let found = given(&checkpoint, &source(STACK, 0, Form::Numbers), to, &shape, &parts).unwrap();
+                assert_eq!(READ_BYTES.get() - before, needed * stored.size_bytes(), "{parts:?}");
                 for (part, found) in parts.iter().zip(&found) {
                     let part = std::slice::from_ref(part);
                     let expected = numbers.iter().enumerate().filter(|(at, _)| is_needed(&shape, part, *at));
@@ -243,7 +247,10 @@ fn rows_of_experts_are_quantised_alike_on_all_ranks() {
         let scales: Vec<f32> = numbers.chunks(row_elems).map(quantise::scale).collect();
         let rows: Vec<Vec<Range<usize>>> = parts.iter().map(|part| part[..3].to_vec()).collect();
         let of_scales = source(STACK, 0, Form::RowScales { row_elems });
+        let needed = (0..scales.len()).filter(|row| is_needed(&shape[..3], &rows, *row)).count();
+        let before = READ_BYTES.get();
         let found = given(&checkpoint, &of_scales, DType::F32, &shape[..3], &rows).unwrap();
+        assert_eq!(READ_BYTES.get() - before, needed * row_elems * 2, "scales of {rows:?}");
         for (part, found) in rows.iter().zip(&found) {
             let inside = |at: &usize| is_needed(&shape[..3], std::slice::from_ref(part), *at);
             let expected: Vec<u8> =
@@ -256,7 +263,9 @@ fn rows_of_experts_are_quantised_alike_on_all_ranks() {
             .map(|part| [&part[..3], std::slice::from_ref(&(row_elems / 2..row_elems))].concat())
             .collect();
         let of_bytes = source(STACK, 0, Form::RowBytes { row_elems });
+        let before = READ_BYTES.get();
         let found = given(&checkpoint, &of_bytes, DType::I8, &shape, &halves).unwrap();
+        assert_eq!(READ_BYTES.get() - before, needed * row_elems * 2, "bytes of {halves:?}");
         for (part, found) in halves.iter().zip(&found) {
             let inside = |at: &usize| is_needed(&shape, std::slice::from_ref(part), *at);
             let integer = |at: usize| (numbers[at] / scales[at / row_elems]).round_ties_even() as i8 as u8;
