@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
-use ascend_tp::program::models::{CacheBlocks, Head, RunShape};
+use ascend_tp::program::models::{CacheBlocks, CacheGroup, Head, RunShape, SequenceBlocks};
 use ascend_tp::serving::{
     Forms, GroupConfig, Overlap, QueuedRequest, RowResult, Scheduler, SchedulerConfig, SequenceId, StepPlan,
     StepResult, Tables,
@@ -35,6 +35,7 @@ struct Host {
     tables: Tables,
     inputs: InputBuilder,
     has_drafts: bool,
+    window: Option<usize>,
 }
 
 impl Host {
@@ -61,8 +62,13 @@ impl Host {
         };
         let tables = Tables::new(config.groups.len(), REQUESTS as usize);
         let inputs = InputBuilder::new(&ModelConfig::preset("qwen2.5-72b")?, DType::BF16);
-        let mut host =
-            Self { scheduler: Scheduler::new(config).ok()?, tables, inputs, has_drafts: case.drafts > 0 };
+        let mut host = Self {
+            scheduler: Scheduler::new(config).ok()?,
+            tables,
+            inputs,
+            has_drafts: case.drafts > 0,
+            window: case.window.map(|window| window as usize),
+        };
         for request in 0..REQUESTS {
             let prompt = (0..PROMPT).map(|at| at.wrapping_mul(request + 1) % 150_000).collect();
             host.scheduler.submit(&QueuedRequest::new(prompt, ANSWER)).ok()?;
@@ -76,19 +82,27 @@ impl Host {
     /// Builds the inputs of the decode rows.
     fn build_inputs(&mut self, plan: &StepPlan) -> Option<()> {
         let Some(decode) = &plan.decode else { return Some(()) };
+        let blocks = CacheBlocks { count: 1 << 20, rows: CacheBlocks::ROWS, pools: 1 };
+        let group = |window, table| CacheGroup { window, table, blocks };
         let run = RunShape {
             batch: decode.padded as usize,
             sequence: decode.width as usize,
-            table: 32_768_usize.div_ceil(CacheBlocks::ROWS) * 2,
-            blocks: CacheBlocks { count: 1 << 20, rows: CacheBlocks::ROWS, pools: 1 },
+            caches: group(None, 32_768_usize.div_ceil(CacheBlocks::ROWS) * 2),
+            windowed: self
+                .window
+                .map(|window| group(Some(window), CacheGroup::widest_table(window, 1, CacheBlocks::ROWS))),
         };
         let ids = vec![7_u32; run.sequence];
         let mut rows = Vec::with_capacity(run.batch);
         for row in &decode.rows {
             let (start, prompt_length) = (row.position as usize, PROMPT as usize);
             let tokens = SequenceInput { ids: &ids, start, prompt_length };
-            let blocks = self.tables.get(row.table, 0)?.blocks().iter().map(|block| block.index());
-            rows.push(InputRow { tokens, blocks });
+            let groups = self.tables.groups(row.table).iter().map(|table| SequenceBlocks {
+                first: table.first() as usize,
+                blocks: table.blocks().iter().map(|block| block.index()),
+            });
+            let groups = groups.collect();
+            rows.push(InputRow { tokens, groups });
         }
         let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
         std::hint::black_box((ids, self.inputs.inputs(run, Head::LastToken, &rows)));

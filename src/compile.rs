@@ -10,6 +10,7 @@
 //! Not here: training. Its programs share one layout and are all placed before scheduling
 //! (`train::compile`).
 
+mod caches;
 mod order;
 mod serving;
 
@@ -28,6 +29,7 @@ use crate::schedule::{
     Exchanges, Joining, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
 };
 
+pub use caches::CacheSize;
 pub(crate) use order::{check_axes, check_order};
 pub use serving::{ServingPrograms, ServingShape};
 
@@ -125,7 +127,8 @@ pub struct Deployment {
     /// Maximum number of tokens of a sequence, prompt and continuation together.
     pub context: usize,
     /// Blocks of the KV cache that each group of cards shares, the null block included. Default:
-    /// enough for all sequences at full length.
+    /// enough for all sequences at full length. Caches of layers with a window may have fewer
+    /// blocks ([`Self::caches`]).
     pub cache_blocks: Option<usize>,
     /// Tokens in a cache block: a multiple of 16.
     pub block_tokens: usize,
@@ -218,10 +221,10 @@ impl Deployment {
         // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
             || {
-                let prompts = self.decoder(config, self.prompts(self.longest_prompt), &parts)?;
+                let prompts = self.decoder(config, self.prompts(config, self.longest_prompt), &parts)?;
                 self.place(config, &mesh, &prompts, self.residual, None, &parts)
             },
-            || self.decoder(config, self.step(), &parts),
+            || self.decoder(config, self.step(config), &parts),
         );
         let (prefill, decode) = (prefill?, decode?);
         let longest = Some(&prefill.placed);
@@ -235,22 +238,6 @@ impl Deployment {
             },
         );
         Ok(Programs { prefill: prompts?, decode: decode? })
-    }
-
-    /// Returns the run of all prompts, padded to `tokens` tokens.
-    #[must_use]
-    #[doc(hidden)]
-    pub const fn prompts(&self, tokens: usize) -> RunShape {
-        let blocks = self.blocks();
-        RunShape { batch: self.batch, sequence: tokens, table: tokens.div_ceil(blocks.rows), blocks }
-    }
-
-    /// Returns the run of one token per sequence.
-    #[must_use]
-    #[doc(hidden)]
-    pub const fn step(&self) -> RunShape {
-        let blocks = self.blocks();
-        RunShape { batch: self.batch, sequence: 1, table: self.context.div_ceil(blocks.rows), blocks }
     }
 
     fn place(
@@ -332,7 +319,7 @@ impl Deployment {
             return Ok(Cut::whole(config.layers));
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
-        let LayeredProgram { program, layers } = self.decoder(config, self.step(), &each)?;
+        let LayeredProgram { program, layers } = self.decoder(config, self.step(config), &each)?;
         let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered =
             parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate, self.experts))?

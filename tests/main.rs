@@ -33,6 +33,7 @@ mod serving_engine;
 mod serving_requests;
 mod serving_schedule;
 mod serving_stages;
+mod serving_windows;
 mod session;
 mod spans;
 mod split_axis;

@@ -20,6 +20,9 @@ use crate::common::{fixture, machine, open};
 
 const CONTEXT: usize = 112;
 
+/// Context of some models with windows. Tables then start behind the first tokens.
+const LONG_CONTEXT: usize = 304;
+
 /// Uneven heads, windows, soft caps, and frequencies that depend on the prompt.
 const MODELS: [&str; 6] =
     ["qwen2-tied-uneven", "gemma2", "qwen3-qknorm", "mistral-sliding", "qwen-v1-mha", "gemma3"];
@@ -46,14 +49,17 @@ impl Schedule {
         // Tensor parallel, two stages, or two pools of blocks.
         let (stages, depth) =
             if cards == 1 { (1, 1) } else { [(1, 1), (2, 1), (1, 2)][random.below(3) as usize] };
+        let has_window = model.config.window().is_some();
+        let context = if has_window && random.below(2) == 0 { LONG_CONTEXT } else { CONTEXT };
+        let block_tokens = if context == CONTEXT { 16 } else { [16, 16, 128][random.below(3) as usize] };
         let deployment = Deployment {
             precision: [DType::BF16, DType::F32][random.below(2) as usize].into(),
             batch: 2 + random.below(5) as usize,
             longest_prompt: [7, 32, 48][random.below(3) as usize],
-            context: CONTEXT,
-            // A sequence needs at most seven blocks.
-            cache_blocks: Some(8 + random.below(8) as usize),
-            block_tokens: 16,
+            context,
+            // Enough for one sequence at least.
+            cache_blocks: Some(context.div_ceil(block_tokens) + 1 + random.below(8) as usize),
+            block_tokens,
             drafts,
             stages,
             grid: Grid { rows: 1, depth },
@@ -63,7 +69,7 @@ impl Schedule {
         };
         let mode = if random.below(4) == 0 { Mode::Strict { seed: number } } else { Mode::Parallel };
         let count = 5 + random.below(8) as usize;
-        let requests = (0..count).map(|_| ScheduledRequest::new(&mut random, model, depth)).collect();
+        let requests = (0..count).map(|_| ScheduledRequest::new(&mut random, model, &deployment)).collect();
         Self { random, deployment, mode, requests }
     }
 
@@ -81,7 +87,7 @@ impl Schedule {
     fn alone(&self, model: &Model) -> Vec<Vec<Sequence>> {
         let deployment = Deployment {
             batch: self.deployment.grid.depth,
-            longest_prompt: CONTEXT - 1,
+            longest_prompt: self.deployment.context - 1,
             cache_blocks: None,
             drafts: 0,
             ..self.deployment
@@ -133,8 +139,9 @@ impl Schedule {
         }
         let load = session.load();
         assert!(load.iter().all(|load| (load.running, load.waiting) == (0, 0)), "{load:?}");
-        let blocks = self.deployment.cache_blocks.unwrap();
-        assert!(load.iter().all(|load| load.available_blocks == [blocks - 1]), "a block leaked: {load:?}");
+        let caches = self.deployment.caches(&model.config);
+        let all: Vec<usize> = caches.iter().map(|size| size.blocks.in_pool()).collect();
+        assert!(load.iter().all(|load| load.available_blocks == all), "a block leaked: {load:?}");
         let counts = load.iter().fold([0; 3], |[a, b, c], load| {
             [a + load.preemptions, b + load.hit_tokens, c + load.accepted_drafts]
         });
@@ -143,11 +150,12 @@ impl Schedule {
 }
 
 impl ScheduledRequest {
-    fn new(random: &mut Random, model: &Model, pools: usize) -> Self {
+    fn new(random: &mut Random, model: &Model, deployment: &Deployment) -> Self {
         // Prompts share prefixes of one text, which repeats itself, so that drafts are found.
         let vocabulary = model.config.vocab_size as u64;
         let text = |at: u64, of: u64| ((at % 11) * 37 + of * 101 + at / 40) % (vocabulary - 3) + 3;
-        let (of, shared) = (random.below(2), random.below(50));
+        let longest = if deployment.context == CONTEXT { 50 } else { 240 };
+        let (of, shared) = (random.below(2), random.below(longest));
         let mut ids: Vec<u32> = (0..shared).map(|at| text(at, of) as u32).collect();
         ids.extend((0..1 + random.below(20)).map(|_| (random.below(vocabulary - 3) + 3) as u32));
         let sampling = match random.below(2) {
@@ -158,7 +166,7 @@ impl ScheduledRequest {
             max_new_tokens: Some(1 + random.below(40) as usize),
             stop_ids: if random.below(2) == 0 { Some(Vec::new()) } else { None },
             log_probabilities: Some(2),
-            prompt_log_probabilities: (pools == 1 && random.below(3) == 0).then_some(1),
+            prompt_log_probabilities: (deployment.scores_prompts && random.below(3) == 0).then_some(1),
             sampling,
             priority: random.below(3) as i32,
             ..Request::new(ids)

@@ -275,8 +275,21 @@ impl<'a> Simulation<'a> {
         for table in self.tables() {
             for group in 0..self.config.groups.len() {
                 assert_eq!(self.executor.tables.get(table, group), self.scheduler.table(table, group));
+                self.check_window(table, group);
             }
         }
+    }
+
+    /// Behind a window, a sequence holds no blocks but those of the steps in flight.
+    fn check_window(&self, table: TableId, group: usize) {
+        let SchedulerConfig { overlap, steps_in_flight, block_size, .. } = self.config;
+        let Some(window) = self.config.groups[group].window else { return };
+        let Some(blocks) = self.scheduler.table(table, group) else { return };
+        let chunk = self.config.chunks.last().copied().unwrap().max(self.config.drafts + 1);
+        let steps = if overlap == Overlap::Chained { steps_in_flight as u32 } else { 1 };
+        let most = (window.get() + steps * chunk).div_ceil(block_size.get()) + 1;
+        let held = blocks.blocks().len();
+        assert!(held <= most as usize, "{table} holds {held} blocks behind a window of {window}");
     }
 
     /// Completes the oldest step. Returns false if none is in flight.

@@ -313,7 +313,7 @@ impl<'a> ServeJob<'a> {
             order: if options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
             ..own
         };
-        let least = context.div_ceil(deployment.block_tokens);
+        let least = deployment.least_cache_blocks(&model.config);
         if let CacheBlocksChoice::Blocks(blocks) = options.kv_cache_blocks
             && blocks < least
         {
@@ -340,11 +340,13 @@ impl<'a> ServeJob<'a> {
         if used <= offered {
             return Ok((deployment, programs));
         }
-        let blocks = deployment.blocks().count / deployment.blocks().pools;
-        let each = (cache.0 / blocks as u64).max(1);
-        let fitting = offered.0.saturating_sub(used.0 - cache.0) / each;
-        let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).saturating_sub(1);
-        let least = deployment.context.div_ceil(deployment.block_tokens) + 1;
+        let config = &self.model.config;
+        let blocks: usize = deployment.caches(config).iter().map(|size| size.blocks.in_pool() + 1).sum();
+        let offered_to_cache = Bytes(offered.0.saturating_sub(used.0 - cache.0));
+        // Each buffer of a block pool is aligned, so one block of margin suffices.
+        let fitting =
+            deployment.cache_blocks_within(config, &programs.plans[0], offered_to_cache).saturating_sub(1);
+        let least = deployment.least_cache_blocks(config) + 1;
         if deployment.cache_blocks.is_some() || fitting < least {
             let place = format!("{} on {}", self.names[0], counted(deployment.cards, "card"));
             let problem = Diagnostic::new(place, "does not fit the cards' memory")
@@ -497,9 +499,10 @@ fn memory(programs: &ServingPrograms, cards: usize) -> (Bytes, Bytes) {
 }
 
 fn plan_report(job: &ServeJob<'_>, deployment: &Deployment, programs: &ServingPrograms) -> String {
-    let blocks = deployment.blocks();
-    let in_pool = blocks.count / blocks.pools - 1;
-    let each = deployment.context.div_ceil(blocks.rows);
+    let config = &job.model.config;
+    let caches = deployment.caches(config);
+    let blocks = caches[0].blocks;
+    let (in_pool, each) = (blocks.in_pool(), deployment.least_cache_blocks(config));
     let (used, cache) = memory(programs, deployment.cards);
     let listed = |numbers: Vec<usize>| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
@@ -512,6 +515,10 @@ fn plan_report(job: &ServeJob<'_>, deployment: &Deployment, programs: &ServingPr
     line("sequences at once", (deployment.batch * job.replicas).to_string());
     line("tokens of a sequence", deployment.context.to_string());
     line("cache blocks", format!("{} of {} tokens", in_pool * blocks.pools * job.replicas, blocks.rows));
+    if let Some(size) = caches.get(1) {
+        let all = size.blocks.in_pool() * blocks.pools * job.replicas;
+        line("cache blocks of windows", format!("{all} of {} tokens", blocks.rows));
+    }
     line(
         "requests at full length",
         ((in_pool / each * blocks.pools).min(deployment.batch) * job.replicas).to_string(),

@@ -106,9 +106,7 @@ impl ServerState {
     ) -> Result<Self, generate::Error> {
         let first = sessions.first().map(Session::deployment).copied();
         let first = first.ok_or_else(|| Diagnostics::from(Diagnostic::new("server", "has no session")))?;
-        let blocks = first.blocks();
-        let in_cache = (blocks.count / blocks.pools - 1) * blocks.rows;
-        let context = first.context.min(in_cache);
+        let context = first.longest_sequence(&model.config);
         let sequences = first.batch * sessions.len();
         let loads = sessions.iter().flat_map(Session::load);
         let total_blocks = loads.flat_map(|load| load.available_blocks).sum();
@@ -128,7 +126,7 @@ impl ServerState {
             metrics: Metrics::new(),
             phase: watch::Sender::new(Phase::Serving),
             open: AtomicUsize::new(0),
-            block_tokens: blocks.rows,
+            block_tokens: first.block_tokens,
             total_blocks,
             last_gauges: Mutex::default(),
         })

@@ -9,10 +9,11 @@
 use rayon::prelude::*;
 
 use super::Deployment;
+use super::caches::Windowed;
 use crate::base::Diagnostics;
 use crate::config::ModelConfig;
 use crate::placement::Residual;
-use crate::program::models::{CacheBlocks, Head, RunShape, decoder_of_layers};
+use crate::program::models::{CacheGroup, Head, RunShape, decoder_of_layers};
 use crate::program::npu::fused_attention_takes;
 use crate::schedule::Plan;
 
@@ -41,15 +42,21 @@ pub struct ServingShape {
 
 impl ServingShape {
     /// Returns the index of the program with `rows` rows of `tokens` tokens whose attention reads
-    /// the fewest keys, at least `length`.
+    /// the fewest keys, and all that rows from the positions `starts` need.
     #[must_use]
-    pub fn find(shapes: &[Self], [rows, tokens]: [usize; 2], head: Head, length: usize) -> Option<usize> {
+    pub fn find(
+        shapes: &[Self],
+        [rows, tokens]: [usize; 2],
+        head: Head,
+        starts: &(impl Iterator<Item = usize> + Clone),
+    ) -> Option<usize> {
         let fits = |shape: &Self| {
             let run = shape.run;
-            (run.batch, run.sequence, shape.head) == (rows, tokens, head) && run.length() >= length
+            (run.batch, run.sequence, shape.head) == (rows, tokens, head)
+                && starts.clone().all(|start| run.fits(start))
         };
         let fitting = shapes.iter().enumerate().filter(|(_, shape)| fits(shape));
-        fitting.min_by_key(|(_, shape)| shape.run.table).map(|(index, _)| index)
+        fitting.min_by_key(|(_, shape)| shape.run.caches.table).map(|(index, _)| index)
     }
 }
 
@@ -92,23 +99,15 @@ impl Deployment {
         small.chain(large).take_while(|rows| *rows < most).chain([most]).collect()
     }
 
-    /// Returns the cache blocks of all pools.
-    #[must_use]
-    pub const fn blocks(&self) -> CacheBlocks {
-        let pools = self.grid.depth;
-        let whole = CacheBlocks::of_sequences(self.batch, self.context, self.block_tokens, pools);
-        match self.cache_blocks {
-            Some(blocks) => CacheBlocks { count: blocks.saturating_mul(pools), ..whole },
-            None => whole,
-        }
-    }
-
     /// Returns the widths of block tables for runs of `tokens` tokens per row, ascending.
     ///
     /// Fused attention reads as many blocks as the host says, so one width suffices. Otherwise the
     /// blocks of the whole width are collected first.
     fn tables(&self, config: &ModelConfig, tokens: usize) -> Vec<usize> {
-        let widest = (self.context + tokens - 1).div_ceil(self.block_tokens);
+        let mut widest = (self.context + tokens - 1).div_ceil(self.block_tokens);
+        if let Windowed::All(window) = self.windowed(config) {
+            widest = widest.min(CacheGroup::widest_table(window, tokens, self.block_tokens));
+        }
         let is_fused = fused_attention_takes(self.precision.activations, config.head_dim);
         if is_fused && config.attentions().all(|attention| attention.score_cap.is_none()) {
             return vec![widest];
@@ -124,11 +123,10 @@ impl Deployment {
 
     /// Returns the shapes of all serving programs, the longest chunk first.
     fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
-        let (blocks, pools) = (self.blocks(), self.grid.depth);
-        let shapes = |rows: usize, sequence: usize, head: Head| {
-            let shape =
-                move |table| ServingShape { run: RunShape { batch: rows, sequence, table, blocks }, head };
-            self.tables(config, sequence).into_iter().rev().map(shape)
+        let (caches, pools) = (&self.caches(config), self.grid.depth);
+        let shapes = |rows: usize, tokens: usize, head: Head| {
+            let shape = move |table| ServingShape { run: self.run(caches, [rows, tokens, table]), head };
+            self.tables(config, tokens).into_iter().rev().map(shape)
         };
         let chunks = self.chunks().into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
         let rows = self.decode_rows();

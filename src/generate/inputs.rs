@@ -1,16 +1,20 @@
 //! Inputs of a decoder program that change from run to run.
 //!
-//! Input: the new tokens of each row, and the blocks of its cache. Output: the inputs by name.
+//! Input: the new tokens of each row, and the blocks of its caches. Output: the inputs by name.
 //!
 //! Invariant: the inputs of a token depend on its own sequence alone: on its position, and on the
 //! length of the prompt if rotary frequencies do.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::{Elements, NamedTensors};
 use crate::program::HostTensor;
 use crate::program::models::{
-    CacheInputs, CacheRow, Head, RotaryInput, RunShape, input, rotary_tables, sequence_blocks,
+    CacheInputs, CacheRow, Head, RotaryInput, RunShape, SequenceBlocks, input, rotary_tables, static_rows,
 };
 
 /// New tokens of one sequence.
@@ -29,13 +33,13 @@ impl SequenceInput<'_> {
     pub const NONE: Self = Self { ids: &[], start: 0, prompt_length: 1 };
 }
 
-/// One row of a run: new tokens, and the blocks of the sequence's cache.
+/// One row of a run: new tokens, and the blocks of the sequence's caches.
 #[derive(Clone, Debug)]
 pub struct InputRow<'a, B> {
     /// The new tokens.
     pub tokens: SequenceInput<'a>,
-    /// Blocks of the sequence, in the order of the tokens.
-    pub blocks: B,
+    /// Blocks of the sequence in each group of caches.
+    pub groups: SmallVec<[SequenceBlocks<B>; 2]>,
 }
 
 /// Builds the inputs of a model's programs.
@@ -74,17 +78,19 @@ impl InputBuilder {
         head: Head,
         rows: &[InputRow<'_, B>],
     ) -> NamedTensors {
-        let caches = rows.iter().map(|row| CacheRow {
-            tokens: row.tokens.start..row.tokens.start + row.tokens.ids.len(),
-            blocks: row.blocks.clone(),
-        });
-        let CacheInputs { slots, table, positions, lengths } = CacheInputs::new(run, caches);
-        let RunShape { batch: b, sequence: s, table: w, .. } = run;
-        let mut tensors = NamedTensors::new()
-            .with(input::SLOTS, Elements::of_i64([b, s], slots))
-            .with(input::TABLE, Elements::of_i32([b, w], table))
-            .with(input::POSITIONS, Elements::of_i64([b, s], positions))
-            .with(input::LENGTHS, Elements::of_i64([b], lengths));
+        let RunShape { batch: b, sequence: s, .. } = run;
+        let mut tensors = NamedTensors::new();
+        for (at, (names, group)) in run.groups().enumerate() {
+            let caches = rows.iter().map(|row| CacheRow {
+                tokens: row.tokens.start..row.tokens.start + row.tokens.ids.len(),
+                blocks: row.groups[at].clone(),
+            });
+            let CacheInputs { slots, table, positions, lengths } = CacheInputs::new(group, s, caches);
+            tensors.set(names.slots, Elements::of_i64([b, s], slots));
+            tensors.set(names.table, Elements::of_i32([b, group.table], table));
+            tensors.set(names.positions, Elements::of_i64([b, s], positions));
+            tensors.set(names.lengths, Elements::of_i64([b], lengths));
+        }
         for rotary in &mut self.rotary {
             let names = rotary.table;
             let (cos, sin) = rotary.of(&self.config, self.dtype, s, rows);
@@ -164,8 +170,14 @@ pub(super) fn inputs(
     head: Head,
     rows: &[SequenceInput<'_>],
 ) -> NamedTensors {
-    let own = rows.iter().zip(sequence_blocks(run));
-    let own: Vec<_> = own.map(|(tokens, blocks)| InputRow { tokens: *tokens, blocks }).collect();
+    let tokens: Vec<Range<usize>> = rows.iter().map(|row| row.start..row.start + row.ids.len()).collect();
+    let mut own: Vec<_> =
+        rows.iter().map(|tokens| InputRow { tokens: *tokens, groups: SmallVec::new() }).collect();
+    for (_, group) in run.groups() {
+        for (row, caches) in own.iter_mut().zip(static_rows(group, &tokens)) {
+            row.groups.push(caches.blocks);
+        }
+    }
     let ids = padded_ids(run.sequence, rows.iter().map(|row| row.ids));
     let ids = Elements::of_i64([run.batch, run.sequence], ids);
     InputBuilder::new(config, dtype).inputs(run, head, &own).with(input::IDS, ids)

@@ -12,8 +12,8 @@ use crate::base::{Diagnostic, Diagnostics, Id as _};
 use crate::compile::ServingShape;
 use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
 use crate::program::HostTensor;
-use crate::program::models::{Head, input};
-use crate::serving::{BlockId, Chunk, DecodeRow, ResultRef, ResultRow, StepPlan, StepToken, Tables};
+use crate::program::models::{Head, SequenceBlocks, input};
+use crate::serving::{BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StepPlan, StepToken, Tables};
 
 use super::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
 use super::sequence::RowOutput;
@@ -144,7 +144,8 @@ struct RunRow<'a> {
     ids: Cow<'a, [u32]>,
     start: usize,
     prompt_length: usize,
-    blocks: &'a [BlockId],
+    /// Tables of the sequence in each group of caches. Empty in a row without a sequence.
+    tables: &'a [BlockTable],
     open: Option<(usize, ResultRef)>,
 }
 
@@ -153,9 +154,16 @@ impl RunRow<'_> {
         ids: Cow::Borrowed(&[]),
         start: 0,
         prompt_length: SequenceInput::NONE.prompt_length,
-        blocks: &[],
+        tables: &[],
         open: None,
     };
+
+    /// Returns the blocks of the sequence in a group.
+    fn blocks(&self, group: usize) -> SequenceBlocks<impl Iterator<Item = usize> + Clone> {
+        let table = self.tables.get(group);
+        let blocks = table.map_or(&[][..], BlockTable::blocks).iter().map(|block| block.index());
+        SequenceBlocks { first: table.map_or(0, |table| table.first() as usize), blocks }
+    }
 }
 
 impl StepRunner {
@@ -169,14 +177,17 @@ impl StepRunner {
         vocabulary: usize,
     ) -> Self {
         let head = shapes[0].head;
-        let tables = vec![Tables::new(1, sequences); pools];
+        let groups = shapes[0].run.groups().count();
+        let tables = vec![Tables::new(groups, sequences); pools];
         Self { engine, shapes, head, vocabulary, inputs, tables }
     }
 
     /// Runs each program without sequences until its graph is recorded.
     pub(super) fn record_graphs(&mut self) -> Result<(), exec::Error> {
         for (program, ServingShape { run, head }) in self.shapes.iter().copied().enumerate() {
-            let rows = vec![InputRow { tokens: SequenceInput::NONE, blocks: std::iter::empty() }; run.batch];
+            let none = || SequenceBlocks { first: 0, blocks: std::iter::empty() };
+            let groups = run.groups().map(|_| none()).collect();
+            let rows = vec![InputRow { tokens: SequenceInput::NONE, groups }; run.batch];
             let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
             let inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
             // The first run is eager. The second one records the graph and replays it.
@@ -267,7 +278,7 @@ fn chunk_row<'a>(tables: &'a Tables, chunk: &'a Chunk) -> RunRow<'a> {
         ids: chunk.tokens.as_slice().into(),
         start: chunk.start as usize,
         prompt_length: tables.prompt(chunk.table).unwrap_or(0) as usize,
-        blocks: tables.get(chunk.table, 0).map_or(&[], |table| table.blocks()),
+        tables: tables.groups(chunk.table),
         open: None,
     }
 }
@@ -281,7 +292,7 @@ fn decode_row<'a>(tables: &'a Tables, pool: usize, row: &'a DecodeRow) -> RunRow
         ids: std::iter::once(first).chain(row.known.iter().chain(&row.drafts).copied()).collect(),
         start: row.position as usize,
         prompt_length: tables.prompt(row.table).unwrap_or(0) as usize,
-        blocks: tables.get(row.table, 0).map_or(&[], |table| table.blocks()),
+        tables: tables.groups(row.table),
         open,
     }
 }
@@ -292,15 +303,16 @@ fn build(
     rows: RunRows<'_>,
 ) -> Result<PreparedRun, Diagnostics> {
     let RunRows { rows, rows_of_pool, width, head } = rows;
-    let length = rows.iter().map(|row| row.start + width).max().unwrap_or(0);
-    let Some(index) = ServingShape::find(shapes, [rows.len(), width], head, length) else {
-        let found = format!("{} rows of {width} tokens, {length} tokens of cache", rows.len());
+    let starts = rows.iter().map(|row| row.start);
+    let Some(index) = ServingShape::find(shapes, [rows.len(), width], head, &starts) else {
+        let longest = starts.max().unwrap_or(0) + width;
+        let found = format!("{} rows of {width} tokens, {longest} tokens of cache", rows.len());
         return Err(Diagnostic::new("serving", "no program of this shape was prepared").found(found).into());
     };
     let shape = shapes[index];
     let input_rows = rows.iter().map(|row| InputRow {
         tokens: SequenceInput { ids: &row.ids, start: row.start, prompt_length: row.prompt_length },
-        blocks: row.blocks.iter().map(|block| block.index()),
+        groups: shape.run.groups().enumerate().map(|(group, _)| row.blocks(group)).collect(),
     });
     let input_rows: Vec<_> = input_rows.collect();
     let inputs = inputs.inputs(shape.run, head, &input_rows);

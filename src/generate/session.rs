@@ -296,8 +296,8 @@ impl Session {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
         let ServingPrograms { shapes, plans } = compiled(deployment, config)?;
-        let blocks = deployment.blocks();
-        let pools = (0..blocks.pools).map(|_| Scheduler::new(SchedulerConfig::of(deployment)));
+        let pools =
+            (0..deployment.grid.depth).map(|_| Scheduler::new(SchedulerConfig::of(deployment, config)));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
         let mut ranks = Engine::start(cann, plans, engine)?;
         ranks.load(fill)?;
@@ -325,7 +325,7 @@ impl Session {
             stop_ids: Vec::new(),
             limits: RequestLimits {
                 vocabulary: config.vocab_size,
-                context: deployment.context.min((blocks.count / blocks.pools - 1) * blocks.rows),
+                context: deployment.longest_sequence(config),
                 head: deployment.head,
                 scores_prompts: deployment.scores_prompts,
                 constraints: None,

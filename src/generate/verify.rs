@@ -263,7 +263,7 @@ impl VerifySetup<'_> {
     /// Returns the program with the logits of all reference tokens, and the ops of each layer.
     fn program(&self, precision: Precision, reference: &Reference) -> Result<LayeredProgram, Error> {
         let (config, run, Deployment { stages, order, .. }) =
-            (&self.model.config, reference.run(), self.deployment);
+            (&self.model.config, reference.run(&self.model.config), self.deployment);
         let mut layered = decoder_of_layers(config, run, precision, Head::AllLogits, order, stages > 1)?;
         if self.given.is_some() && precision != DType::F32.into() {
             choices::give(&mut layered.program);
@@ -293,7 +293,8 @@ impl VerifySetup<'_> {
     fn inputs(&self, precision: Precision, reference: &Reference) -> NamedTensors {
         let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
-        let own = inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows);
+        let run = reference.run(&self.model.config);
+        let own = inputs(&self.model.config, run, precision.activations, Head::AllLogits, &rows);
         let Some(given) = self.given.filter(|_| precision != DType::F32.into()) else { return own };
         let given = given.iter().map(|(name, tensor)| (name.to_owned(), tensor));
         own.iter().map(|(name, tensor)| (name.to_owned(), tensor)).chain(given).collect()

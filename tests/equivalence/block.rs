@@ -136,7 +136,8 @@ impl Block {
             ..
         } = *self;
         let run = RunShape::new(b, s, s + self.spare);
-        let (blocks, places) = (run.blocks, cache_inputs(run, &vec![0..s; b]));
+        let blocks = run.caches.blocks;
+        let places: [_; 4] = cache_inputs(run, &vec![0..s; b]).try_into().unwrap();
         let mut w = Writer {
             build: Builder::new("block"),
             dtype: self.precision.activations,

@@ -166,7 +166,7 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
     }
     let run = RunShape::new(batch, SEQUENCE, CACHE);
     let places = cache_inputs(run, &vec![0..SEQUENCE; batch]);
-    inputs.extend(places.map(|(name, tensor)| (name.to_owned(), tensor)));
+    inputs.extend(places.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
     inputs
 }
 

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::Bytes;
 use ascend_tp::collective::{ExplainedExchange, exchanges};
-use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
-use ascend_tp::program::models::{CacheBlocks, Head, layer_of};
+use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
@@ -170,7 +169,7 @@ impl ExplainReport {
             totals: totals(&collectives, request.deployment.batch * shown.pass.sequence),
             collectives: collectives.into_iter().map(CollectiveReport::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2),
-            memory: memory(&shown.plans, request),
+            memory: memory(&shown.plans),
             alternatives: alternatives
                 .iter()
                 .map(|other| Alternative {
@@ -309,7 +308,7 @@ fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
     }
 }
 
-fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
+fn memory(plans: &[Plan]) -> CardBytes {
     let total = |rank| memory_wanted(&[plans], rank).into_iter().map(|(_, bytes)| bytes.0).sum::<u64>();
     let total_by_rank: Vec<u64> = (0..plans.len()).map(total).collect();
     let fullest =
@@ -317,19 +316,17 @@ fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
     let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
     // The bytes of the caches, without the alignment of their buffers.
-    let cached = fullest.map_or(0, |plan| {
-        let local = |state: &ascend_tp::schedule::plan::Tensor| {
-            let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
+    let kv_per_token = fullest.map_or(0, |plan| {
+        let of_token = |state: &ascend_tp::schedule::plan::Tensor| {
+            let elems: usize = state.ranges[2..].iter().map(std::ops::Range::len).product();
             Bytes::of(elems, state.dtype.size_bytes()).0
         };
-        plan.states.iter().map(local).sum()
+        plan.states.iter().map(of_token).sum()
     });
-    let Deployment { batch, context, block_tokens, .. } = request.deployment;
-    let blocks = CacheBlocks::of_sequences(batch, context, block_tokens, 1);
     CardBytes {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),
-        kv_per_token: cached / (blocks.count * blocks.rows) as u64,
+        kv_per_token,
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),

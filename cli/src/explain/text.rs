@@ -214,7 +214,10 @@ fn memory(memory: &CardBytes, pass: &PassReport) -> String {
         ("", Align::Left),
     ]);
     let tokens = pass.batch * pass.context;
-    let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
+    // Layers with a window store fewer positions.
+    let most = if memory.kv_cache < memory.kv_per_token * tokens as u64 { "at most " } else { "" };
+    let caches =
+        format!("{most}{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
     for (kind, bytes, note) in [
         ("weights", memory.weights, String::new()),
         ("KV cache", memory.kv_cache, caches),

@@ -122,6 +122,9 @@ fn render(report: &ServingReport) -> String {
         "blocks of the KV cache",
         format!("{} of {} tokens", grouped(report.cache_blocks as u64), report.block_tokens),
     );
+    if let Some(blocks) = report.window_cache_blocks {
+        row("blocks of the cache of layers with a window", grouped(blocks as u64));
+    }
     row(
         "use of the cache, mean and most",
         [report.cache_use_mean, report.cache_use_max].map(percent).join(", "),

@@ -37,8 +37,8 @@ pub struct Recorded {
 fn set_places(inputs: &mut NamedTensors, setting: &Setting, step: Option<usize>) {
     let deployment = setting.deployment();
     let (run, tokens) = match step {
-        None => (deployment.prompts(setting.input), 0..setting.input),
-        Some(step) => (deployment.step(), setting.input + step..setting.input + step + 1),
+        None => (deployment.prompts(&setting.model, setting.input), 0..setting.input),
+        Some(step) => (deployment.step(&setting.model), setting.input + step..setting.input + step + 1),
     };
     for (name, places) in cache_inputs(run, &vec![tokens; setting.batch]) {
         inputs.set(name, places);

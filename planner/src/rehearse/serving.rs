@@ -15,9 +15,10 @@ use std::collections::HashMap;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
 use ascend_tp::compile::{Deployment, ServingPrograms, ServingShape};
+use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{NamedTensors, ProgramId};
 use ascend_tp::program::HostTensor;
-use ascend_tp::program::models::{CacheInputs, CacheRow, Head, input};
+use ascend_tp::program::models::{CacheInputs, CacheRow, Head, SequenceBlocks};
 use ascend_tp::serving::{
     Chunk, DecodeRow, Delivery, QueuedRequest, RequestId, RowResult, Scheduler, SchedulerConfig, StepPlan,
     StepResult,
@@ -146,6 +147,9 @@ pub struct ServingReport {
     pub max_num_seqs: usize,
     /// Blocks of the KV cache, without the null block.
     pub cache_blocks: usize,
+    /// Blocks of the KV cache of layers with a window, if they have a separate table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_cache_blocks: Option<usize>,
     /// Tokens in a block.
     pub block_tokens: usize,
     /// From the first arrival to the last token, in seconds.
@@ -166,7 +170,8 @@ pub struct ServingReport {
     pub hit_tokens: u64,
     /// Sequences that lost their blocks and computed their tokens again.
     pub preemptions: u64,
-    /// Largest part of the cache that sequences held.
+    /// Largest part of the cache that sequences held. If layers with a window have a separate
+    /// table, the fuller one of both caches counts.
     pub cache_use_max: f64,
     /// Mean part of the cache that sequences held, by time.
     pub cache_use_mean: f64,
@@ -247,7 +252,7 @@ impl ServingSetting {
         let memory = RehearsalMemory::fullest(&programs.plans, &self.setting.site.profile);
         let stage = EmulatedStage::open(&self.setting.site, programs.plans, self.setting.launching)?;
         let memory = RehearsalMemory { used: stage.used_bytes(), ..memory };
-        let mut server = ServingCards::new(stage, programs.shapes, deployment)?;
+        let mut server = ServingCards::new(stage, programs.shapes, deployment, &self.setting.model)?;
         server.serve(&self.arrivals)?;
         Ok(self.report(&server, memory))
     }
@@ -264,13 +269,12 @@ impl ServingSetting {
         if memory.fits() {
             return Ok((deployment, programs));
         }
-        let blocks = deployment.blocks().count;
-        let each = memory.kinds.bytes(MemoryKind::KvCache).0 / blocks as u64;
+        let blocks: usize = deployment.caches(model).iter().map(|size| size.blocks.count).sum();
         let others = memory.used - memory.kinds.bytes(MemoryKind::KvCache).0;
+        let offered = Bytes(memory.offered.saturating_sub(others));
         // Each buffer of a block pool is aligned, so one block of margin suffices.
-        let fitting = memory.offered.saturating_sub(others) / each.max(1);
-        let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).saturating_sub(1);
-        let least = deployment.context.div_ceil(deployment.block_tokens) + 1;
+        let fitting = deployment.cache_blocks_within(model, &programs.plans[0], offered).saturating_sub(1);
+        let least = deployment.least_cache_blocks(model) + 1;
         if self.cache_blocks.is_some() || fitting < least {
             let place = format!("{} on {} cards", self.setting.name, self.setting.site.cards);
             let problem = Diagnostic::new(place, "does not fit the cards' memory")
@@ -303,7 +307,6 @@ impl ServingSetting {
             prefill: part(server.chunk_s),
             decode: part(server.decode_s),
         };
-        let capacity = (server.deployment.blocks().count - 1) as f64;
         let mut times: Vec<AnswerTimes> = answers.clone().map(Answer::times).collect();
         times.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s));
         let quantiles = |of: fn(&AnswerTimes) -> f64| Quantiles::of(times.iter().map(of).collect());
@@ -315,7 +318,8 @@ impl ServingSetting {
             dtype: precision.to_string(),
             requests: self.arrivals.len(),
             max_num_seqs: *batch,
-            cache_blocks: server.deployment.blocks().count - 1,
+            cache_blocks: server.capacity[0],
+            window_cache_blocks: server.capacity.get(1).copied(),
             block_tokens: server.deployment.block_tokens,
             duration_s,
             ttft_ms: quantiles(|answer| answer.ttft_ms),
@@ -328,8 +332,8 @@ impl ServingSetting {
             prompt_tokens_per_s: count(|arrival| arrival.input) / duration_s,
             hit_tokens: load.hit_tokens,
             preemptions: load.preemptions,
-            cache_use_max: server.most_blocks as f64 / capacity,
-            cache_use_mean: server.block_seconds / capacity / duration_s,
+            cache_use_max: server.most_use,
+            cache_use_mean: server.use_seconds / duration_s,
             rows_mean: server.rows as f64 / server.decodes.max(1) as f64,
             shares,
             bottlenecks: Vec::new(),
@@ -421,8 +425,10 @@ struct ServingCards<'a> {
     idle_s: f64,
     chunk_s: f64,
     decode_s: f64,
-    block_seconds: f64,
-    most_blocks: usize,
+    use_seconds: f64,
+    most_use: f64,
+    /// Blocks of each group of caches, without the null block.
+    capacity: Vec<usize>,
     steps: u64,
     decodes: u64,
     rows: u64,
@@ -437,6 +443,7 @@ impl<'a> ServingCards<'a> {
         stage: EmulatedStage<'a>,
         shapes: Vec<ServingShape>,
         deployment: Deployment,
+        model: &ModelConfig,
     ) -> Result<Self, Error> {
         let is_new = vec![true; shapes.len()];
         let inputs = (0..shapes.len()).map(|program| stage.inputs(ProgramId(program))).collect();
@@ -445,21 +452,22 @@ impl<'a> ServingCards<'a> {
             shapes,
             inputs,
             is_new,
-            scheduler: Scheduler::new(SchedulerConfig::of(&deployment))?,
-            deployment,
+            scheduler: Scheduler::new(SchedulerConfig::of(&deployment, model))?,
             times: ProgramTimes::default(),
             answers: HashMap::new(),
             now_s: 0.0,
             idle_s: 0.0,
             chunk_s: 0.0,
             decode_s: 0.0,
-            block_seconds: 0.0,
-            most_blocks: 0,
+            use_seconds: 0.0,
+            most_use: 0.0,
+            capacity: deployment.caches(model).iter().map(|size| size.blocks.count - 1).collect(),
             steps: 0,
             decodes: 0,
             rows: 0,
             full_steps: 0,
             short_steps: 0,
+            deployment,
         })
     }
 
@@ -532,10 +540,11 @@ impl<'a> ServingCards<'a> {
     }
 
     fn advance(&mut self, seconds: f64) {
-        let free: usize = self.scheduler.load().available_blocks.iter().sum();
-        let used = self.deployment.blocks().count - 1 - free;
-        self.most_blocks = self.most_blocks.max(used);
-        self.block_seconds += used as f64 * seconds;
+        let free = self.scheduler.load().available_blocks;
+        let parts = self.capacity.iter().zip(free);
+        let used = parts.map(|(all, free)| (all - free) as f64 / *all as f64).fold(0.0, f64::max);
+        self.most_use = self.most_use.max(used);
+        self.use_seconds += used * seconds;
         self.now_s += seconds;
     }
 
@@ -545,8 +554,9 @@ impl<'a> ServingCards<'a> {
         [rows, tokens]: [usize; 2],
         starts: impl Iterator<Item = usize> + Clone,
     ) -> Result<f64, Error> {
-        let length = starts.clone().max().unwrap_or(0) + tokens;
-        let Some(program) = ServingShape::find(&self.shapes, [rows, tokens], Head::LastToken, length) else {
+        let found = ServingShape::find(&self.shapes, [rows, tokens], Head::LastToken, &starts);
+        let Some(program) = found else {
+            let length = starts.max().unwrap_or(0) + tokens;
             let found = format!("{rows} rows of {tokens} tokens, {length} tokens of cache");
             let problem = Diagnostic::new("rehearsal", "no program of this shape was prepared");
             return Err(Diagnostics::from(problem.found(found)).into());
@@ -582,13 +592,17 @@ impl<'a> ServingCards<'a> {
 
     fn run_program(&mut self, program: usize, starts: impl Iterator<Item = usize>) -> Result<f64, Error> {
         let run = self.shapes[program].run;
-        let row = |tokens| CacheRow { tokens, blocks: std::iter::empty() };
+        let row =
+            |tokens| CacheRow { tokens, blocks: SequenceBlocks { first: 0, blocks: std::iter::empty() } };
         let rows = starts.map(|start| row(start..start + run.sequence));
         let rows: Vec<_> = rows.chain(std::iter::repeat_with(|| row(0..0))).take(run.batch).collect();
-        let CacheInputs { lengths, .. } = CacheInputs::new(run, rows.into_iter());
         // Without numbers, only the lengths count.
         let inputs = &mut self.inputs[program];
-        inputs.set(input::LENGTHS, HostTensor::int([run.batch], DType::I64, lengths));
+        for (names, group) in run.groups() {
+            let rows = rows.iter().cloned();
+            let CacheInputs { lengths, .. } = CacheInputs::new(group, run.sequence, rows);
+            inputs.set(names.lengths, HostTensor::int([run.batch], DType::I64, lengths));
+        }
         let times = self.stage.run(ProgramId(program), inputs)?;
         Ok((times.end - times.start) as f64 / 1e9)
     }

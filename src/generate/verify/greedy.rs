@@ -121,7 +121,11 @@ impl VerifySetup<'_> {
         let (dtype, mut logits) = (precision.activations, Vec::new());
         let mut step = |program: ProgramId, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = SequenceInput { ids, start, prompt_length: prompt.len() };
-            let run = if program == PREFILL { deployment.prompts(ids.len()) } else { deployment.step() };
+            let run = if program == PREFILL {
+                deployment.prompts(config, ids.len())
+            } else {
+                deployment.step(config)
+            };
             let outputs = engine.run(program, &inputs(config, run, dtype, Head::LastLogits, &[row]))?;
             logits.extend_from_slice(outputs.only()?.floats());
             Ok(())
@@ -130,7 +134,7 @@ impl VerifySetup<'_> {
         for (at, id) in ids.iter().take(ids.len() - 1).enumerate() {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
-        let program = decoder(config, deployment.step(), precision, Head::LastLogits)?;
+        let program = decoder(config, deployment.step(config), precision, Head::LastLogits)?;
         let bound = relative(&program, precision, roundings.after(&program, program.ops.len()));
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::base::{DType, Diagnostic, Diagnostics};
+use crate::config::ModelConfig;
 use crate::generate::error::Error;
 use crate::program::models::RunShape;
 use crate::weights::Checkpoint;
@@ -102,8 +103,9 @@ impl Reference {
         Ok(problems.into_result(Self { batch, sequence, input_ids, logits, greedy })?)
     }
 
-    pub(super) const fn run(&self) -> RunShape {
-        RunShape::new(self.batch, self.sequence, self.sequence)
+    /// Returns the run of all tokens. As in a session, layers with a window have separate caches.
+    pub(super) fn run(&self, config: &ModelConfig) -> RunShape {
+        RunShape::new(self.batch, self.sequence, self.sequence).with_windows_of(config)
     }
 
     /// Returns token ids for a run without reference: 16 tokens spread over the vocabulary.

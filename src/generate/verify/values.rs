@@ -11,7 +11,7 @@ use crate::base::HostData;
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
 use crate::program::interpret::blocks::rows_of_sequences;
-use crate::program::models::{CacheBlocks, RunShape, cache_inputs};
+use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, RunShape, cache_inputs};
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
@@ -123,9 +123,14 @@ impl WholeValues {
         };
         let blocks = CacheBlocks { count: keys.shape[0], rows: keys.shape[1], pools };
         let (batch, sequence) = (q.shape[0], q.shape[1]);
-        let run = RunShape { batch, sequence, table: sequence.div_ceil(blocks.rows), blocks };
-        let [_, (_, table), ..] = cache_inputs(run, &vec![0..sequence; batch]);
-        let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, &table, pools));
+        // Rows start at position 0, so a window hides no block before them.
+        let caches = CacheGroup { window: None, table: sequence.div_ceil(blocks.rows), blocks };
+        let run = RunShape { batch, sequence, caches, windowed: None };
+        let inputs = cache_inputs(run, &vec![0..sequence; batch]);
+        let Some((_, table)) = inputs.iter().find(|(name, _)| *name == CacheNames::ALL.table) else {
+            return before;
+        };
+        let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, table, pools));
         before.amplified_by(amplification(scale, [q, &keys, &values]))
     }
 

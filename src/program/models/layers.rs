@@ -13,7 +13,7 @@ use crate::program::graph::{Form, Role, Source};
 use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
-use super::{COPY, CacheBlocks, RunShape, input, masks, rotary_tables};
+use super::{COPY, CacheBlocks, CacheGroup, CacheNames, RunShape, input, masks, rotary_tables};
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
@@ -37,9 +37,9 @@ pub(super) fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
 }
 
-/// KV caches in blocks, and which rows belong to the tokens of a run.
+/// KV caches in blocks with one table, and which rows belong to the tokens of a run.
 struct Caches {
-    blocks: CacheBlocks,
+    group: CacheGroup,
     slots: Operand,
     table: Operand,
     positions: Operand,
@@ -48,8 +48,8 @@ struct Caches {
 
 /// Keys and values that attention reads.
 enum Seen {
-    /// Keys and values of this run and of earlier runs.
-    Caches(Caches),
+    /// Keys and values of this run and of earlier runs, by groups of layers.
+    Caches(Vec<Caches>),
     /// Keys and values of this run, by masks with their windows.
     Run(Vec<(Option<usize>, Operand)>),
 }
@@ -77,14 +77,15 @@ impl TokenInputs {
 
     /// Adds the inputs of a run with KV caches.
     pub(super) fn of_caches(build: &mut Builder, config: &ModelConfig, run: RunShape, dtype: DType) -> Self {
-        let RunShape { batch, sequence, table, blocks } = run;
-        let caches = Caches {
-            blocks,
-            slots: build.input(input::SLOTS, [batch, sequence], DType::I64),
-            table: build.input(input::TABLE, [batch, table], DType::I32),
-            positions: build.input(input::POSITIONS, [batch, sequence], DType::I64),
-            lengths: build.input(input::LENGTHS, [batch], DType::I64),
+        let RunShape { batch, sequence, .. } = run;
+        let of_group = |(names, group): (CacheNames, CacheGroup)| Caches {
+            group,
+            slots: build.input(names.slots, [batch, sequence], DType::I64),
+            table: build.input(names.table, [batch, group.table], DType::I32),
+            positions: build.input(names.positions, [batch, sequence], DType::I64),
+            lengths: build.input(names.lengths, [batch], DType::I64),
         };
+        let caches = run.groups().map(of_group).collect();
         Self::with(build, config, Seen::Caches(caches), [batch, sequence], dtype)
     }
 
@@ -362,8 +363,15 @@ impl LayerInputs<'_> {
         let scale = attention.query_scalar.unwrap_or(d as f64).sqrt().recip();
         let (cap, window) = (attention.score_cap, attention.window);
         match &self.tokens.seen {
-            Seen::Caches(Caches { blocks, slots, table, positions, lengths }) => {
-                let CacheBlocks { count, rows, pools } = *blocks;
+            Seen::Caches(groups) => {
+                // Layers without a separate group read the table of all tokens.
+                let group = |window| groups.iter().find(|caches| caches.group.window == window);
+                let Some(caches) = group(window).or_else(|| group(None)) else {
+                    refuse(build, layer, "another window than its caches", "one size for all windows");
+                    return None;
+                };
+                let Caches { group, slots, table, positions, lengths } = caches;
+                let CacheBlocks { count, rows, pools } = group.blocks;
                 let mut caches = [key, value];
                 for (new, name) in caches.iter_mut().zip(["keys", "values"]) {
                     let cache =

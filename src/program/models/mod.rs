@@ -12,6 +12,7 @@
 //!
 //! Not here: parallelism, which placement derives.
 
+mod caches;
 mod inputs;
 mod layers;
 mod loss;
@@ -29,10 +30,12 @@ use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
 use crate::base::DType;
 
-pub use inputs::{
-    CacheInputs, CacheRow, MaskInput, RotaryInput, cache_inputs, masks, rotary_tables, run_of,
-    sequence_blocks,
+pub(crate) use caches::static_rows;
+pub use caches::{
+    CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks, cache_inputs,
+    run_of, sequence_blocks,
 };
+pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
 
@@ -48,62 +51,6 @@ pub enum Head {
     LastToken,
 }
 
-/// Sizes of one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RunShape {
-    /// Number of sequences in the run.
-    pub batch: usize,
-    /// New tokens per sequence. Fewer tokens are padded on the right.
-    pub sequence: usize,
-    /// Number of blocks of the KV cache that a sequence can read.
-    pub table: usize,
-    /// Blocks of the KV caches. They are the same in all programs of an engine.
-    pub blocks: CacheBlocks,
-}
-
-impl RunShape {
-    /// Creates a run over caches that have `length` rows for each of `batch` sequences.
-    #[must_use]
-    pub const fn new(batch: usize, sequence: usize, length: usize) -> Self {
-        let blocks = CacheBlocks::of_sequences(batch, length, CacheBlocks::ROWS, 1);
-        Self { batch, sequence, table: length.div_ceil(blocks.rows), blocks }
-    }
-
-    /// Returns the number of cache rows that a sequence can read.
-    #[must_use]
-    pub const fn length(&self) -> usize {
-        self.table * self.blocks.rows
-    }
-}
-
-/// Blocks of the KV caches of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CacheBlocks {
-    /// Number of blocks of all pools.
-    pub count: usize,
-    /// Rows of a block, one per token.
-    pub rows: usize,
-    /// Number of pools of equal size. Cards that share the sequences among them have one pool each.
-    pub pools: usize,
-}
-
-impl CacheBlocks {
-    /// Rows of a block by default. CANN takes multiples of 16.
-    pub const ROWS: usize = 128;
-    /// The block that belongs to no sequence. Padding is written to it, and tables end with it.
-    pub const NULL: usize = 0;
-
-    /// Returns the blocks of `rows` rows for `batch` sequences of `length` rows, and the null block
-    /// of each pool.
-    #[must_use]
-    pub const fn of_sequences(batch: usize, length: usize, rows: usize, pools: usize) -> Self {
-        let sequences = batch.div_ceil(if pools == 0 { 1 } else { pools });
-        // `verify` refuses sizes that saturate.
-        let own = sequences.saturating_mul(length.div_ceil(if rows == 0 { 1 } else { rows }));
-        Self { count: own.saturating_add(1).saturating_mul(pools), rows, pools }
-    }
-}
-
 /// Names of the inputs of a decoder.
 pub mod input {
     /// `[b,s]` i64: token ids.
@@ -111,13 +58,23 @@ pub mod input {
     /// `[b,s]` i64: place of each token in the KV cache, counted over the rows of all blocks of the
     /// pool. Padding has a place in the null block.
     pub const SLOTS: &str = "slots";
-    /// `[b,w]` i32: blocks of each sequence, in the order of the tokens.
+    /// `[b,w]` i32: blocks of each sequence, in the order of the tokens. If all layers have a
+    /// window, the first block is at or before the window of the first token.
     pub const TABLE: &str = "table";
     /// `[b,s]` i64: row of each token among the rows of the sequence's blocks. Padding has the row
     /// of the last token.
     pub const POSITIONS: &str = "positions";
     /// `[b]` i64: rows of each sequence that attention reads, up to the last token or padding.
     pub const LENGTHS: &str = "lengths";
+    /// As [`SLOTS`], for layers with a window whose caches have a separate table.
+    pub const WINDOW_SLOTS: &str = "window_slots";
+    /// As [`TABLE`], for these layers. The first block is at or before the window of the first
+    /// token.
+    pub const WINDOW_TABLE: &str = "window_table";
+    /// As [`POSITIONS`], for these layers.
+    pub const WINDOW_POSITIONS: &str = "window_positions";
+    /// As [`LENGTHS`], for these layers.
+    pub const WINDOW_LENGTHS: &str = "window_lengths";
     /// `[b,s,s]` bool: true hides a token from another one. Only for [`loss`](fn@super::loss).
     pub const MASK: &str = "mask";
     /// As [`MASK`], for layers with a sliding window.
@@ -183,7 +140,7 @@ pub fn decoder_of_layers(
 ) -> Result<LayeredProgram, Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, .. } = run;
-    let name = format!("{} b={b} s={s} t={}", config.family.model_type(), run.length());
+    let name = format!("{} b={b} s={s} t={}", config.family.model_type(), run.caches.length());
     let mut build = Builder::new(name).in_order(order);
 
     let ids = build.input(input::IDS, [b, s], DType::I64);

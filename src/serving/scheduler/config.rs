@@ -8,7 +8,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 
 use crate::base::{Diagnostic, Diagnostics};
-use crate::compile::Deployment;
+use crate::compile::{CacheSize, Deployment};
+use crate::config::ModelConfig;
 use crate::serving::blocks::Forms;
 
 /// Sizes and policy of a scheduler.
@@ -82,20 +83,24 @@ const AGEING: u32 = 256;
 impl SchedulerConfig {
     /// Returns the config for one pool of cache blocks of a deployment, with a random key.
     #[must_use]
-    pub fn of(deployment: &Deployment) -> Self {
+    pub fn of(deployment: &Deployment, model: &ModelConfig) -> Self {
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let numbers = |sizes: Vec<usize>| -> Vec<u32> { sizes.into_iter().map(number).collect() };
         let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks()));
         let scored_chunks = numbers(deployment.scored_chunks());
-        let (blocks, drafts) = (deployment.blocks(), number(deployment.drafts));
+        let drafts = number(deployment.drafts);
+        let group = |CacheSize { window, blocks }: CacheSize| GroupConfig {
+            blocks: number(blocks.in_pool().saturating_add(1)),
+            window: window.and_then(|window| NonZeroU32::new(number(window))),
+        };
         let most = |sizes: &[u32]| sizes.last().copied().unwrap_or(0);
         let mut key = [0; 16];
         for half in key.chunks_mut(8) {
             half.copy_from_slice(&RandomState::new().hash_one(0u8).to_ne_bytes());
         }
         Self {
-            block_size: NonZeroU32::new(number(blocks.rows)).unwrap_or(NonZeroU32::MIN),
-            groups: vec![GroupConfig { blocks: number(blocks.count / blocks.pools.max(1)), window: None }],
+            block_size: NonZeroU32::new(number(deployment.block_tokens)).unwrap_or(NonZeroU32::MIN),
+            groups: deployment.caches(model).into_iter().map(group).collect(),
             slots: None,
             step_tokens: most(&decode_rows).saturating_mul(drafts + 1).saturating_add(most(&chunks)),
             decode_rows,
@@ -104,11 +109,7 @@ impl SchedulerConfig {
             drafts,
             context: number(deployment.context),
             ageing: AGEING,
-            // Drafts follow a known token, so the next step is planned after the last one.
-            steps_in_flight: match (deployment.stages, drafts) {
-                (1, 1..) => 1,
-                (stages, _) => stages.max(2),
-            },
+            steps_in_flight: deployment.steps_in_flight(),
             overlap: if deployment.stages == 1 { Overlap::Chained } else { Overlap::Disjoint },
             forms: Forms::Same,
             key,
@@ -202,9 +203,13 @@ impl SchedulerConfig {
         let all = tokens.div_ceil(self.block_size.get());
         let Some(window) = group.window else { return all };
         let largest = self.chunks.last().copied().unwrap_or(0).max(self.width());
-        // Keys before the first query of a step, and the step's own keys. Neither is aligned to
-        // blocks.
-        let span = (window.get() - 1).saturating_add(largest);
+        let steps = match self.overlap {
+            Overlap::Disjoint => 1,
+            Overlap::Chained => u32::try_from(self.steps_in_flight).unwrap_or(u32::MAX),
+        };
+        // Keys before the first query in flight, and the keys of the steps in flight. Neither is
+        // aligned to blocks.
+        let span = (window.get() - 1).saturating_add(largest.saturating_mul(steps));
         all.min(span.div_ceil(self.block_size.get()) + 1)
     }
 }

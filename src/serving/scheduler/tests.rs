@@ -266,6 +266,32 @@ fn a_window_releases_blocks_behind_it() {
 }
 
 #[test]
+fn each_group_holds_what_its_layers_read() {
+    let window = NonZeroU32::new(10);
+    let full = GroupConfig { blocks: 300, window: None };
+    let groups = vec![full, GroupConfig { blocks: 7, window }];
+    let mut it = scheduler(SchedulerConfig { groups, ..config() });
+    it.submit(&request(0, 700, 200)).unwrap();
+    let (mut steps, mut held) = (0, [0, 0]);
+    while !it.is_idle() {
+        let plan = plan(&mut it).unwrap();
+        let table = it.order[0].table;
+        held = [0, 1].map(|group| it.table(table, group).unwrap().blocks().len());
+        // (10 + 8) / 4 blocks, and one because windows are not aligned.
+        assert!(held[1] <= 6, "step {steps}: {held:?}");
+        it.complete(&result(&plan)).unwrap();
+        steps += 1;
+    }
+    assert!(steps > 200);
+    assert_eq!(held[0], 899_usize.div_ceil(4), "full attention reads all keys");
+    assert_eq!(it.load().available_blocks, [299, 6]);
+    // A request that the smaller cache cannot hold is refused.
+    let groups = vec![full, GroupConfig { blocks: 6, window }];
+    let refused = scheduler(SchedulerConfig { groups, ..config() }).submit(&request(0, 700, 200));
+    assert!(refused.unwrap_err().to_string().contains("at most 5 blocks of group 1"));
+}
+
+#[test]
 fn the_youngest_of_the_lowest_priority_is_preempted_and_computes_again() {
     let mut it =
         scheduler(SchedulerConfig { groups: vec![GroupConfig { blocks: 13, window: None }], ..config() });

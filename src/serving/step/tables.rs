@@ -124,6 +124,12 @@ impl Tables {
         self.entries.get(table.index())?.as_ref()?.groups.get(group)
     }
 
+    /// Returns the tables of a running sequence in all groups.
+    #[must_use]
+    pub fn groups(&self, table: TableId) -> &[BlockTable] {
+        self.entries.get(table.index()).and_then(Option::as_ref).map_or(&[], |entry| &entry.groups)
+    }
+
     /// Returns the slot of a running sequence.
     #[must_use]
     pub fn slot(&self, table: TableId) -> Option<SlotId> {
