@@ -23,9 +23,9 @@ const CONTEXT: usize = 112;
 /// Context of some models with windows. Tables then start behind the first tokens.
 const LONG_CONTEXT: usize = 304;
 
-/// Uneven heads, windows, soft caps, and frequencies that depend on the prompt.
-const MODELS: [&str; 6] =
-    ["qwen2-tied-uneven", "gemma2", "qwen3-qknorm", "mistral-sliding", "qwen-v1-mha", "gemma3"];
+/// Uneven heads, windows, soft caps, frequencies that depend on the prompt, and experts.
+const MODELS: [&str; 7] =
+    ["qwen2-tied-uneven", "gemma2", "qwen3-qknorm", "mistral-sliding", "qwen-v1-mha", "gemma3", "qwen3-moe"];
 
 /// One random schedule.
 struct Schedule {

@@ -105,10 +105,14 @@ super::calls! {
     )
     /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
     /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`.
-    /// `groups` has their sizes. Rows after the last group are unchanged.
-    GroupedMatmul "aclnnGroupedMatmulV4" { far_read x, far_read w, far_read groups, far_update out, with group_type: usize } (
+    /// `groups` has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the
+    /// rows of `g`; f32 for bf16.
+    GroupedMatmul "aclnnGroupedMatmulV4" {
+        far_read x, far_read w, maybe_read bias, far_read groups, far_update out, with group_type: usize
+    } (
         // x, weight, bias, scale, offset, antiquantScale, antiquantOffset, perTokenScale
-        Argument::Tensors(vec![x]), Argument::Tensors(vec![w]), NONE, NONE, NONE, NONE, NONE, NONE,
+        Argument::Tensors(vec![x]), Argument::Tensors(vec![w]),
+        bias.map_or(NONE, |bias| Argument::Tensors(vec![bias])), NONE, NONE, NONE, NONE, NONE,
         // groupList, activationInput, activationQuantScale, activationQuantOffset
         groups, NONE, NONE, NONE,
         // splitItem, groupType, groupListType, actType, out, activationFeatureOut,

@@ -328,8 +328,13 @@ impl Pins {
             (program.values[id].role == Role::Param).then(|| program.values[id].name.as_str())
         };
         for op in program.ops.values() {
-            if op.kind == Kind::Experts {
-                let names = [param(op.operands[3]), param(op.operands[4])];
+            let projections = match op.kind {
+                Kind::Experts | Kind::ClippedExperts { .. } => Some(3),
+                Kind::ExpertRows => Some(2),
+                _ => None,
+            };
+            if let Some(first) = projections {
+                let names = [param(op.operands[first]), param(op.operands[first + 1])];
                 for (name, dim) in names.into_iter().zip(shards.dims()) {
                     let Some(name) = name else { continue };
                     let inner = ExpertShards::Inner.dims()[0];

@@ -151,6 +151,27 @@ fn samples() -> Vec<Sample> {
         sample(Kind::Choose { chosen: 3, groups: 3, kept: 2, summed: 2 }, &[(&[2, 3, 9], f32)]),
         sample(Kind::Pick, &[(&[2, 3, 7], Fractions), (&[2, 3, 2], Indices(7))]),
         sample(
+            Kind::ExpertRows,
+            &[
+                (&[2, 3, 5], Fractions),
+                (&[2, 3, 2], Indices(5)),
+                (&[5, 2, 3, 5], Fractions),
+                (&[5, 5, 3], Fractions),
+            ],
+        ),
+        sample(
+            Kind::ClippedExperts { limit: 0.75, slope: 1.7 },
+            &[
+                (&[2, 3, 5], Fractions),
+                (&[2, 3, 2], Indices(5)),
+                (&[2, 3, 2], Fractions),
+                (&[5, 2, 3, 5], Fractions),
+                (&[5, 5, 3], Fractions),
+                (&[5, 2, 3], Fractions),
+                (&[5, 5], Fractions),
+            ],
+        ),
+        sample(
             Kind::Experts,
             &[
                 (&[2, 3, 5], Fractions),

@@ -27,7 +27,7 @@ pub(crate) fn rows_of_sequences(cache: &HostTensor, table: &HostTensor, pools: u
     HostTensor::float([sequences, width * block, heads, size], cache.dtype, rows)
 }
 
-pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor], _: &Value) -> HostTensor {
+pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::BlockAttention { scale, cap, window, pools } = *kind else {
         unreachable!("the row of another op")
     };
@@ -47,7 +47,11 @@ pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor], _: &V
         Some(cap) => Kind::CappedAttention { scale, cap },
         None => Kind::Attention { scale },
     };
-    over_whole_caches(&kind, &[q, &keys, &values, &mask]).swap_remove(0)
+    let results = over_whole_caches(&kind, &[q, &keys, &values, &mask]);
+    let [y, largest, powers] = &results[..] else { unreachable!("attention has three results") };
+    let sums = largest.floats().iter().zip(powers.floats());
+    let sums = sums.map(|(largest, powers)| (f64::from(*largest) + f64::from(*powers).ln()) as f32);
+    vec![y.clone(), HostTensor::float(largest.shape.clone(), DType::F32, sums.collect())]
 }
 
 pub(in crate::program) fn write_slots(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

@@ -127,15 +127,47 @@ fn gated(hidden: &[Vec<f64>; 2]) -> Vec<f64> {
     hidden[0].iter().zip(&hidden[1]).map(|(gate, up)| gate * sigmoid(*gate) * up).collect()
 }
 
-pub(in crate::program) fn experts(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let &[x, index, weights, gate_up, down] = operands else { unreachable!("experts takes five operands") };
+/// Returns the gated rows of [`Kind::ClippedExperts`].
+fn clipped(hidden: &[Vec<f64>; 2], limit: f64, slope: f64) -> Vec<f64> {
+    let row = |(gate, up): (&f64, &f64)| {
+        let gate = gate.min(limit);
+        (up.clamp(-limit, limit) + 1.0) * gate * sigmoid(slope * gate)
+    };
+    hidden[0].iter().zip(&hidden[1]).map(row).collect()
+}
+
+pub(in crate::program) fn expert_rows(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let &[x, index, gate_up, down] = operands else { unreachable!("expert_rows takes four operands") };
+    let mixture = Mixture::of([x, index, x, gate_up, down]);
+    let places = index.ints().iter().map(|expert| at(*expert)).enumerate();
+    let rows = places.flat_map(|(place, expert)| {
+        let h = gated(&mixture.hidden(place, expert));
+        (0..mixture.width).map(|row| dot(mixture.down(expert, row), &h)).collect::<Vec<f64>>()
+    });
+    made(result, rows)
+}
+
+pub(in crate::program) fn experts(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let &[x, index, weights, gate_up, down, ref biases @ ..] = operands else {
+        unreachable!("experts takes at least five operands")
+    };
     let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let biases: Vec<Vec<f64>> = biases.iter().map(|bias| doubles(bias).collect()).collect();
     let mut y = vec![0.0; result.shape.elems()];
     for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
-        let h = gated(&mixture.hidden(place, expert));
+        let mut hidden = mixture.hidden(place, expert);
+        if let Some(bias) = biases.first() {
+            let rows = bias[expert * 2 * mixture.inner..].chunks(mixture.inner.max(1));
+            hidden.iter_mut().zip(rows).for_each(|(hidden, bias)| add(hidden, 1.0, bias));
+        }
+        let h = match *kind {
+            Kind::ClippedExperts { limit, slope } => clipped(&hidden, limit, slope),
+            _ => gated(&hidden),
+        };
         let out = &mut y[place / mixture.chosen * mixture.width..][..mixture.width];
         for (row, y) in out.iter_mut().enumerate() {
-            *y += mixture.weights[place] * dot(mixture.down(expert, row), &h);
+            let bias = biases.get(1).map_or(0.0, |bias| bias[expert * mixture.width + row]);
+            *y += mixture.weights[place] * (dot(mixture.down(expert, row), &h) + bias);
         }
     }
     made(result, y)

@@ -4,16 +4,13 @@ use std::ops::Range;
 
 use crate::base::{DType, Diagnostic, Weights, round};
 use crate::config::families::{Projections, Tensors};
-use crate::config::{
-    Activation, AttentionPart, FeedForwardPart, GroupedAttention, Lora, ModelConfig, NormWeight, PEFT_PREFIX,
-    QkNorm, Rotary, RotaryPairing,
-};
+use crate::config::{Activation, FeedForwardPart, Lora, ModelConfig, NormWeight, PEFT_PREFIX, Rotary};
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Role, Source};
 use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
-use super::{COPY, CacheBlocks, CacheGroup, CacheNames, RunShape, input, masks, rotary_tables};
+use super::{COPY, CacheGroup, CacheNames, RunShape, input, masks, rotary_tables};
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
@@ -38,16 +35,16 @@ pub(super) fn whole(tensor: &str) -> Source {
 }
 
 /// KV caches in blocks with one table, and which rows belong to the tokens of a run.
-struct Caches {
-    group: CacheGroup,
-    slots: Operand,
-    table: Operand,
-    positions: Operand,
-    lengths: Operand,
+pub(super) struct Caches {
+    pub(super) group: CacheGroup,
+    pub(super) slots: Operand,
+    pub(super) table: Operand,
+    pub(super) positions: Operand,
+    pub(super) lengths: Operand,
 }
 
 /// Keys and values that attention reads.
-enum Seen {
+pub(super) enum Seen {
     /// Keys and values of this run and of earlier runs, by groups of layers.
     Caches(Vec<Caches>),
     /// Keys and values of this run, by masks with their windows.
@@ -56,10 +53,10 @@ enum Seen {
 
 /// Inputs about tokens that all layers share.
 pub(super) struct TokenInputs {
-    seen: Seen,
+    pub(super) seen: Seen,
     /// Cosines and sines, with their embeddings.
-    rotary: Vec<(Rotary, [Operand; 2])>,
-    logn: Option<Operand>,
+    pub(super) rotary: Vec<(Rotary, [Operand; 2])>,
+    pub(super) logn: Option<Operand>,
 }
 
 impl TokenInputs {
@@ -213,13 +210,13 @@ impl LayerInputs<'_> {
         }
     }
 
-    fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {
+    pub(super) fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {
         let width = build.value(x).shape.last().copied().unwrap_or_default();
         let gamma = self.factor_of_norm(build, name, &[width]);
         build.rms_norm(x, gamma, self.config.norm_epsilon)
     }
 
-    fn factor_of_norm(&self, build: &mut Builder, name: &str, shape: &[usize]) -> Operand {
+    pub(super) fn factor_of_norm(&self, build: &mut Builder, name: &str, shape: &[usize]) -> Operand {
         let weight = build.param(name, shape, self.stored);
         match self.config.norm_weight {
             NormWeight::Factor => weight,
@@ -227,37 +224,12 @@ impl LayerInputs<'_> {
         }
     }
 
-    /// Normalises all query heads of a token together, and all key heads. If cards have shards of
-    /// the heads, each has a part of the sums of squares, and the parts are added before the roots.
-    /// Everything is f32. Both sums come first, so that one exchange adds both.
-    fn norms_of_all_heads(&self, build: &mut Builder, heads: [Operand; 2], names: [&str; 2]) -> [Operand; 2] {
-        let wide = heads.map(|x| self.cast(build, x, DType::F32));
-        let sums = wide.map(|x| {
-            let rank = build.value(x).shape.rank();
-            let squares = build.mul(x, x);
-            (2..rank).rev().fold(squares, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]))
-        });
-        let mut normal = wide;
-        for ((x, sum), name) in normal.iter_mut().zip(sums).zip(names) {
-            let shape = build.value(*x).shape.clone();
-            let by = (shape[2..].iter().product::<usize>() as f64).recip();
-            let root = build.op(Kind::InverseRoot { by, epsilon: self.config.norm_epsilon }, &[sum]);
-            let root = build.op(Kind::Expand { dims: (2..shape.rank()).collect() }, &[root, *x]);
-            let y = build.mul(*x, root);
-            let gamma = self.factor_of_norm(build, name, &shape[2..]);
-            let gamma = self.cast(build, gamma, DType::F32);
-            let y = build.mul(y, gamma);
-            *x = self.cast(build, y, self.dtype);
-        }
-        normal
-    }
-
     pub(super) fn cast(&self, build: &mut Builder, x: Operand, to: DType) -> Operand {
         if build.value(x).dtype == to { x } else { build.op(Kind::Cast { to }, &[x]) }
     }
 
     /// Returns the element type of matrices and biases. Untrained ones have the type of products.
-    fn stored_matrix(&self) -> DType {
+    pub(super) fn stored_matrix(&self) -> DType {
         if self.lora.is_some() { self.dtype } else { self.stored }
     }
 
@@ -265,136 +237,6 @@ impl LayerInputs<'_> {
     pub(super) fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
         let param = build.param_from(name, shape, self.stored_matrix(), source);
         self.cast(build, param, self.dtype)
-    }
-
-    fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
-        let unsupported = match &self.config.layer(layer).attention {
-            AttentionPart::Grouped(attention) if attention.has_sinks => "attention with sinks",
-            AttentionPart::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
-            AttentionPart::Grouped(attention) => return self.grouped(build, layer, attention, x),
-            AttentionPart::Latent { .. } => "latent attention",
-            AttentionPart::GatedDelta { .. } => "attention by the gated delta rule",
-        };
-        refuse(build, layer, unsupported, "grouped attention without sinks and gates");
-        x
-    }
-
-    fn grouped(
-        &self,
-        build: &mut Builder,
-        layer: usize,
-        attention: &GroupedAttention,
-        x: Operand,
-    ) -> Operand {
-        let (config, tensors) = (self.config, self.tensors());
-        let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
-        let g = config.heads_per_kv_head();
-        let tag = |name: &str| format!("layers.{layer}.attention.{name}");
-        let mut q = self.heads(build, layer, 0, x);
-        let mut key = self.heads(build, layer, 1, x);
-        let value = self.heads(build, layer, 2, x);
-        let names = [tensors.query_norm, tensors.key_norm].map(|name| tensors.layer(layer, name));
-        match attention.qk_norm {
-            Some(QkNorm::PerHead) => {
-                for (x, name) in [&mut q, &mut key].into_iter().zip(&names) {
-                    let wide = self.cast(build, *x, self.stored);
-                    let normed = self.norm(build, wide, name);
-                    *x = self.cast(build, normed, self.dtype);
-                }
-            }
-            Some(QkNorm::AllHeads) => {
-                [q, key] = self.norms_of_all_heads(build, [q, key], names.each_ref().map(String::as_str));
-            }
-            None => {}
-        }
-        let angles = self.tokens.rotary.iter().find(|(rotary, _)| *rotary == attention.rotary);
-        let Some((_, [cos, sin])) = angles else { unreachable!("inputs list the embeddings of all layers") };
-        let rotation = match config.rope_of(attention.rotary).pairing {
-            RotaryPairing::Halves => Kind::Rope,
-            RotaryPairing::Neighbours => Kind::RopePairs,
-        };
-        q = build.op(rotation.clone(), &[q, *cos, *sin]);
-        key = build.op(rotation, &[key, *cos, *sin]);
-        if let Some(logn) = self.tokens.logn {
-            q = build.mul(q, logn);
-        }
-        let Some(y) = self.attended(build, layer, attention, [q, key, value]) else { return x };
-        let y = build.name(y, tag("heads"));
-        let name = tensors.layer(layer, tensors.attention_out);
-        let weight = format!("{name}.weight");
-        let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
-        if attention.output_bias {
-            let bias = format!("{name}.bias");
-            let bias = self.param(build, &bias, &[h], whole(&bias));
-            y = build.add(y, bias);
-        }
-        build.name(y, tag("out"))
-    }
-
-    /// Projects `x` to queries (part 0, `[b,s,k,g,d]`), keys (1) or values (2, both `[b,s,k,d]`).
-    fn heads(&self, build: &mut Builder, layer: usize, part: usize, x: Operand) -> Operand {
-        let config = self.config;
-        let group = (part == 0).then(|| config.heads_per_kv_head());
-        let sizes: Vec<usize> =
-            [Some(config.kv_heads), group, Some(config.head_dim)].into_iter().flatten().collect();
-        let rows = [config.query_width(), config.kv_width(), config.kv_width()];
-        let projection = Projected { of: self.tensors().qkv, names: ["q", "k", "v"], rows };
-        let (name, source) = self.projection(layer, &projection, part, "weight");
-        let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
-        let shape = [&sizes[..], &[config.hidden_size]].concat();
-        let mut y = self.linear(build, spec, x, &name, source, &shape);
-        if config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
-            let (name, source) = self.projection(layer, &projection, part, "bias");
-            let bias = self.param(build, &name, &sizes, source);
-            y = build.add(y, bias);
-        }
-        build.name(y, format!("layers.{layer}.attention.{}", projection.names[part]))
-    }
-
-    /// Returns the attention of queries, after keys and values are written to the caches.
-    fn attended(
-        &self,
-        build: &mut Builder,
-        layer: usize,
-        attention: &GroupedAttention,
-        [q, key, value]: [Operand; 3],
-    ) -> Option<Operand> {
-        let (k, d) = (self.config.kv_heads, self.config.head_dim);
-        let scale = attention.query_scalar.unwrap_or(d as f64).sqrt().recip();
-        let (cap, window) = (attention.score_cap, attention.window);
-        match &self.tokens.seen {
-            Seen::Caches(groups) => {
-                // Layers without a separate group read the table of all tokens.
-                let group = |window| groups.iter().find(|caches| caches.group.window == window);
-                let Some(caches) = group(window).or_else(|| group(None)) else {
-                    refuse(build, layer, "another window than its caches", "one size for all windows");
-                    return None;
-                };
-                let Caches { group, slots, table, positions, lengths } = caches;
-                let CacheBlocks { count, rows, pools } = group.blocks;
-                let mut caches = [key, value];
-                for (new, name) in caches.iter_mut().zip(["keys", "values"]) {
-                    let cache =
-                        build.state(&format!("layers.{layer}.{name}"), [count, rows, k, d], self.dtype);
-                    *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
-                }
-                let [keys, values] = caches;
-                let kind = Kind::BlockAttention { scale, cap, window, pools };
-                Some(build.op(kind, &[q, keys, values, *table, *positions, *lengths]))
-            }
-            Seen::Run(masks) => {
-                let Some((_, mask)) = masks.iter().find(|(known, _)| *known == window) else {
-                    let found = "a window of another size than in earlier layers";
-                    refuse(build, layer, found, "one size for all windows");
-                    return None;
-                };
-                let kind = match cap {
-                    Some(cap) => Kind::CappedAttention { scale, cap },
-                    None => Kind::Attention { scale },
-                };
-                Some(build.op(kind, &[q, key, value, *mask]))
-            }
-        }
     }
 
     /// Multiplies `x` by the weight of that name and shape. The summed dims are the last ones of
@@ -486,7 +328,7 @@ impl LayerInputs<'_> {
 
     /// Returns the name and the source of a weight or bias. In a fused tensor, the rows of one
     /// projection follow the rows of the previous one.
-    fn projection<const N: usize>(
+    pub(super) fn projection<const N: usize>(
         &self,
         layer: usize,
         projected: &Projected<N>,
@@ -542,12 +384,12 @@ impl LayerInputs<'_> {
 }
 
 /// Projections of the same input.
-struct Projected<const N: usize> {
-    of: Projections<N>,
+pub(super) struct Projected<const N: usize> {
+    pub(super) of: Projections<N>,
     /// Names of the projections in params of a fused tensor.
-    names: [&'static str; N],
+    pub(super) names: [&'static str; N],
     /// Rows of each projection.
-    rows: [usize; N],
+    pub(super) rows: [usize; N],
 }
 
 /// Reports a description that no program is built for.
@@ -579,10 +421,6 @@ mod tests {
         for (layer, name) in [
             (with(latent), "latent attention"),
             (with(delta), "attention by the gated delta rule"),
-            (
-                grouped(GroupedAttention { has_sinks: true, ..GroupedAttention::PLAIN }),
-                "attention with sinks",
-            ),
             (
                 grouped(GroupedAttention { has_output_gate: true, ..GroupedAttention::PLAIN }),
                 "attention with an output gate",

@@ -122,6 +122,15 @@ impl LayerInputs<'_> {
         );
         let down = name(&stack(&[tensors.down], count));
         let down = self.param(build, &name("experts.down"), &[count, h, f], whole(&format!("{down}.weight")));
+        if build.is_in_trees() {
+            // Each result is complete on one card, and their weighted sum has a fixed order.
+            let rows = build.op(Kind::ExpertRows, &[x, experts, gate_up, down]);
+            let rows = build.name(rows, format!("layers.{layer}.mlp.experts.rows"));
+            let weights = self.cast(build, weights, self.dtype);
+            let weights = build.op(Kind::Expand { dims: vec![3] }, &[weights, rows]);
+            let rows = build.mul(rows, weights);
+            return build.op(Kind::ReduceSum { dim: 2 }, &[rows]);
+        }
         let y = build.op(Kind::Experts, &[x, experts, weights, gate_up, down]);
         build.name(y, format!("layers.{layer}.mlp.experts.out"))
     }

@@ -12,6 +12,7 @@
 //!
 //! Not here: parallelism, which placement derives.
 
+mod attention;
 mod caches;
 mod inputs;
 mod layers;

@@ -134,7 +134,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::BlockAttention { scale, cap, window, .. } = *kind else { return };
     let pools = emit.pools(kind, 1, 0);
     let views = [0, 1, 2, 3, 4, 5].map(|operand| emit.view(operand));
-    let result = emit.out();
+    let (result, sums) = (emit.out(), emit.result(1));
     for Pool { sequences, blocks } in pools {
         if sequences.is_empty() {
             continue;
@@ -146,7 +146,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         let out = of_sequences(&result);
         let &[b, s, k, g, d] = q.shape.sizes() else { return };
         let length = table.shape[1] * keys.shape[1];
-        if cap.is_none() && fused_attention_takes(q.dtype, d) {
+        if cap.is_none() && sums.is_none() && fused_attention_takes(q.dtype, d) {
             let (mask, sparse_mode) = emit.mask_of(&positions, length, window);
             let q = emit.shaped(q, [b, s, k * g, d]);
             let rows = [keys.shape[0], keys.shape[1], k * d];
@@ -181,7 +181,17 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
             Some(cap) => Kind::CappedAttention { scale, cap },
             None => Kind::Attention { scale },
         };
-        joined::alone(&kind, vec![q, keys, values, mask], out, emit);
+        let Some(sums) = sums.as_ref().map(of_sequences) else {
+            joined::alone(&kind, vec![q, keys, values, mask], &[out], emit);
+            continue;
+        };
+        let [largest, powers] = [(); 2].map(|()| emit.temporary(DType::F32, sums.shape.clone()));
+        let statistics = [out, largest.clone(), powers.clone()];
+        joined::alone(&kind, vec![q, keys, values, mask], &statistics, emit);
+        emit.calls.extend([
+            Call::Log { x: powers.clone(), out: powers.clone() },
+            Call::Add { a: powers, b: largest, out: sums },
+        ]);
     }
 }
 

@@ -124,19 +124,18 @@ struct Routed {
     gate_up: View,
     /// Down projections `[e,h,f]`.
     down: View,
-    /// Weights of experts `[n,k]`, of the type of tokens.
-    weights: View,
 }
 
 impl Emit<'_> {
-    /// Sorts the tokens of operand 0 by expert.
-    fn routed(&mut self) -> Routed {
-        let (x, index, weights) = (self.view(0), self.view(1), self.view(2));
-        let [local, inner, width] = [self.view(3).shape[0], self.view(3).shape[2], x.shape[2]];
+    /// Sorts the tokens of operand 0 by expert. Both projections are `projections` and the operand
+    /// after it.
+    fn routed(&mut self, projections: usize) -> Routed {
+        let (x, index, of) = (self.view(0), self.view(1), self.operands[projections].clone());
+        let [local, inner, width] = [of.view.shape[0], of.view.shape[2], x.shape[2]];
         let (tokens, chosen) = (x.shape[0] * x.shape[1], index.shape[2]);
         let x = self.shaped(x, [tokens, width]);
         let x = self.dense(x);
-        let (index, of) = (self.shaped(index, [tokens, chosen]), self.operands[3].clone());
+        let index = self.shaped(index, [tokens, chosen]);
         let (index, elsewhere) = local_index(self, index, &of, 0);
         let is_part = elsewhere.is_some();
         let other = Number::Int(local as i64);
@@ -149,18 +148,23 @@ impl Emit<'_> {
         let groups = self.temporary(DType::I64, [local]);
         let rows = self.sorted(&x, &experts, [&places, &counts]);
         self.calls.push(Call::Cast { x: counts.narrow(0, 0, local), out: groups.clone() });
-        let weights = self.shaped(weights, [tokens, chosen]);
-        let weights = if weights.dtype == x.dtype {
-            self.dense(weights)
-        } else {
-            let narrow = self.temporary(x.dtype, weights.shape.clone());
-            self.calls.push(Call::Cast { x: weights, out: narrow.clone() });
-            narrow
-        };
-        let [gate_up, down] = [3, 4].map(|operand| self.view(operand));
+        let [gate_up, down] = [of.view, self.view(projections + 1)];
         let gate_up = self.shaped(gate_up, [local, 2 * inner, width]);
         let down = self.shaped(down, [local, width, inner]);
-        Routed { experts, count, places, groups, rows, gate_up, down, weights }
+        Routed { experts, count, places, groups, rows, gate_up, down }
+    }
+
+    /// Returns the weights of experts `[n,k]`, operand 2, in the type of tokens.
+    fn weights_of_experts(&mut self) -> View {
+        let (weights, dtype) = (self.view(2), self.view(0).dtype);
+        let shape = [weights.shape[0] * weights.shape[1], weights.shape[2]];
+        let weights = self.shaped(weights, shape);
+        if weights.dtype == dtype {
+            return self.dense(weights);
+        }
+        let narrow = self.temporary(dtype, weights.shape.clone());
+        self.calls.push(Call::Cast { x: weights, out: narrow.clone() });
+        narrow
     }
 
     /// Returns copies of the rows of `x`, sorted by expert.
@@ -175,15 +179,48 @@ impl Emit<'_> {
 
     /// Returns the products of rows with the weights `w` `[e,inputs,outputs]` of their experts.
     fn of_experts(&mut self, rows: &View, w: View, groups: &View) -> View {
+        self.of_biased_experts(rows, w, None, groups)
+    }
+
+    /// Returns the products of [`Self::of_experts`], with the biases `[e,outputs]` of the experts.
+    fn of_biased_experts(&mut self, rows: &View, w: View, bias: Option<View>, groups: &View) -> View {
         let out = self.temporary(rows.dtype, [rows.shape[0], w.shape[2]]);
-        self.grouped([rows.clone(), w], groups, out.clone(), BY_ROWS);
+        let bias = bias.map(|bias| {
+            let bias = self.dense(bias);
+            // The operator takes f32 biases for bf16.
+            if bias.dtype == DType::BF16 { self.widened(&bias) } else { bias }
+        });
+        self.calls.push(Call::Zero { into: out.clone() });
+        let bias = bias.map(Box::new);
+        let [x, w, groups, into] = [rows.clone(), w, groups.clone(), out.clone()].map(Box::new);
+        self.calls.push(Call::GroupedMatmul { x, w, bias, groups, out: into, group_type: BY_ROWS });
         out
     }
 
-    fn grouped(&mut self, [x, w]: [View; 2], groups: &View, out: View, group_type: usize) {
+    /// Writes the products of parts of the summed dim, one for each expert.
+    fn sums_of_experts(&mut self, [x, w]: [View; 2], groups: &View, out: View) {
         self.calls.push(Call::Zero { into: out.clone() });
         let [x, w, groups, out] = [x, w, groups.clone(), out].map(Box::new);
-        self.calls.push(Call::GroupedMatmul { x, w, groups, out, group_type });
+        self.calls.push(Call::GroupedMatmul { x, w, bias: None, groups, out, group_type: BY_SUMMED });
+    }
+
+    /// Returns the gated rows of [`Kind::ClippedExperts`].
+    fn clipped(&mut self, hidden: &View, [limit, slope]: [f64; 2]) -> View {
+        let inner = hidden.shape[1] / 2;
+        let [gate, up] = [0, inner].map(|start| hidden.narrow(1, start, inner));
+        let [g, share, u] = [(); 3].map(|()| self.temporary(hidden.dtype, gate.shape.clone()));
+        let lowest = Number::Float(-super::largest_finite(hidden.dtype));
+        let [low, high] = [-limit, limit].map(Number::Float);
+        self.calls.extend([
+            Call::Clamp { x: gate, out: g.clone(), low: lowest, high },
+            Call::Muls { x: g.clone(), out: share.clone(), by: Number::Float(slope) },
+            Call::Sigmoid { x: share.clone(), out: share.clone() },
+            Call::Mul { a: g, b: share.clone(), out: share.clone() },
+            Call::Clamp { x: up, out: u.clone(), low, high },
+            Call::Adds { x: u.clone(), out: u.clone(), by: Number::Float(1.0) },
+            Call::Mul { a: u, b: share.clone(), out: share.clone() },
+        ]);
+        share
     }
 
     fn sum_of_experts(&mut self, [rows, places, weights]: [View; 3], out: View) {
@@ -197,21 +234,49 @@ fn transposed(w: &View) -> View {
     w.permute(&[0, 2, 1])
 }
 
-pub(in crate::program) fn experts(_: &Kind, emit: &mut Emit<'_>) {
+pub(in crate::program) fn experts(kind: &Kind, emit: &mut Emit<'_>) {
     let out = emit.out();
     if emit.view(3).elems() == 0 {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
-    let routed = emit.routed();
-    let inner = routed.down.shape[2];
-    let hidden = emit.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
-    let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
-    emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
-    let results = emit.of_experts(&gated, transposed(&routed.down), &routed.groups);
-    let Routed { places, weights, .. } = routed;
+    let (routed, weights) = (emit.routed(3), emit.weights_of_experts());
+    let (local, inner) = (routed.down.shape[0], routed.down.shape[2]);
+    let has_bias = emit.operands.len() > 5;
+    let bias = has_bias.then(|| emit.view(5)).map(|bias| emit.shaped(bias, [local, 2 * inner]));
+    let hidden = emit.of_biased_experts(&routed.rows, transposed(&routed.gate_up), bias, &routed.groups);
+    let gated = match *kind {
+        Kind::ClippedExperts { limit, slope } => emit.clipped(&hidden, [limit, slope]),
+        _ => {
+            let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
+            emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+            gated
+        }
+    };
+    // If experts are sharded within, the shard with the first rows adds the bias.
+    let is_first = emit.operands[4].starts[2] == 0;
+    let bias = (has_bias && is_first).then(|| emit.view(6));
+    let results = emit.of_biased_experts(&gated, transposed(&routed.down), bias, &routed.groups);
+    let places = routed.places;
     emit.write_shaped(out, [weights.shape[0], results.shape[1]], |emit, out| {
         emit.sum_of_experts([results, places, weights], out);
+    });
+}
+
+pub(in crate::program) fn expert_rows(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    if emit.view(2).elems() == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let routed = emit.routed(2);
+    let hidden = emit.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
+    let gated = emit.temporary(hidden.dtype, [hidden.shape[0], routed.down.shape[2]]);
+    emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+    let results = emit.of_experts(&gated, transposed(&routed.down), &routed.groups);
+    let (index, shape) = (routed.places, results.shape.clone());
+    emit.write_shaped(out, shape, |emit, out| {
+        emit.calls.push(Call::IndexSelect { x: results, index, out, dim: 0 });
     });
 }
 
@@ -220,8 +285,8 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
         super::training::zeros(emit);
         return;
     }
-    let routed = emit.routed();
-    let (tokens, chosen) = (routed.weights.shape[0], routed.weights.shape[1]);
+    let (routed, weights) = (emit.routed(3), emit.weights_of_experts());
+    let (tokens, chosen) = (weights.shape[0], weights.shape[1]);
     let (width, inner) = (routed.down.shape[1], routed.down.shape[2]);
     let dtype = routed.rows.dtype;
     let copies = tokens * chosen;
@@ -238,7 +303,7 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.cotangent_of_weights([&gated, &unweighted], &routed.places);
     // The weight of each row.
     let factors = emit.temporary(dtype, [copies]);
-    let flat = emit.shaped(routed.weights.clone(), [copies]);
+    let flat = emit.shaped(weights, [copies]);
     emit.calls.extend([
         Call::Zero { into: factors.clone() },
         Call::IndexCopy { index: routed.places.clone(), rows: flat, into: factors.clone(), dim: 0 },
@@ -264,14 +329,14 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
     if let Some(out) = emit.result(2) {
         let local = routed.groups.elems();
         emit.write_shaped(out, [local, 2 * inner, width], |emit, out| {
-            emit.grouped([of_hidden.permute(&[1, 0]), routed.rows.clone()], &routed.groups, out, BY_SUMMED);
+            emit.sums_of_experts([of_hidden.permute(&[1, 0]), routed.rows.clone()], &routed.groups, out);
         });
     }
     if let Some(out) = emit.result(3) {
         let local = routed.groups.elems();
         emit.calls.push(Call::Mul { a: dy.clone(), b: factors, out: dy.clone() });
         emit.write_shaped(out, [local, width, inner], |emit, out| {
-            emit.grouped([dy.permute(&[1, 0]), gated], &routed.groups, out, BY_SUMMED);
+            emit.sums_of_experts([dy.permute(&[1, 0]), gated], &routed.groups, out);
         });
     }
 }

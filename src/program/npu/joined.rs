@@ -153,11 +153,11 @@ pub(crate) fn turned_rows(
     Ok([keys, values, key_cache, value_cache, slots])
 }
 
-pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
+pub(crate) fn alone(kind: &Kind, operands: Vec<View>, results: &[View], emit: &mut Emit<'_>) {
     let local =
         |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };
     emit.operands = operands.into_iter().map(local).collect();
-    emit.results = std::iter::once(local(result)).collect();
+    emit.results = results.iter().cloned().map(local).collect();
     (kind.row().npu)(kind, emit);
 }
 

@@ -311,6 +311,9 @@ super::ops! {
     /// position. Positions follow each other, and `lengths[b]` is one more than the last. It is an
     /// input, because operators need it on the host.
     ///
+    /// The second result is the logarithm of the sum of `exp(score)`, f32 `[b,k,g,s]`. It requires an
+    /// attention without cap.
+    ///
     /// Several pools share sequences and blocks evenly, in order. A table has the numbers of blocks
     /// within the sequence's pool.
     BlockAttention {
@@ -326,18 +329,20 @@ super::ops! {
         arity: 6,
         rule: |kind, shapes| match kind {
             Kind::BlockAttention { pools, .. } => {
-                over_pools("bskgD,~bTkD,~bTkD,bW,bs,b->bskgD", *pools, shapes)
+                over_pools("bskgD,~bTkD,~bTkD,bW,bs,b->bskgD,bkgs", *pools, shapes)
             }
             _ => Err("not a block_attention".to_owned()),
         },
         dtype: |_, dtypes| match dtypes {
-            [q, keys, values, DType::I32, DType::I64, DType::I64] => all_float(&Kind::Add, &[*q, *keys, *values]),
+            [q, keys, values, DType::I32, DType::I64, DType::I64] => {
+                all_float(&Kind::Add, &[*q, *keys, *values]).map(|found| smallvec![found[0], DType::F32])
+            }
             [.., table, positions, lengths] => {
                 Err(format!("table, positions and lengths are {table}, {positions} and {lengths}, expected i32, i64 and i64"))
             }
             _ => Err("takes q, keys, values, a table, positions and lengths".to_owned()),
         },
-        host: Host::One(host::blocks::attention),
+        host: Host::Several(host::blocks::attention),
         npu: npu::blocks::attention,
     }
     /// Writes `new[b,s,k,d]` in place into the blocks `cache[n,t,k,d]`. `slots[b,s]` are places in
@@ -1007,6 +1012,40 @@ super::ops! {
         host: Host::One(host::experts::experts),
         npu: npu::experts::experts,
         grad: Some(grad::experts),
+        weights: WeightOperands::Factors(&[4, 3]),
+    }
+    /// The result of each chosen expert, `y[b,s,j] = down[e] (silu(gate) · up)`, without weights. See
+    /// [`Kind::Experts`]; operands are its operands without the weights. If experts are sharded, a
+    /// result is nonzero on one rank alone, so the order of a sum over ranks has no effect.
+    ExpertRows = "expert_rows" {
+        arity: 4,
+        rule: |_, shapes| gate_and_up(shapes[2]).and_then(|()| sum("bsH,bsJ,eGFH,eHF->bsJH")),
+        leaves_one_part: true,
+        dtype: |kind, dtypes| match *dtypes {
+            [x, DType::I64, gate_up, down] => all_float(kind, &[x, gate_up, down]),
+            _ => Err(format!("takes x, i64, gate_up and down, found {dtypes:?}")),
+        },
+        host: Host::One(host::experts::expert_rows),
+        npu: npu::experts::expert_rows,
+        weights: WeightOperands::Factors(&[3, 2]),
+    }
+    /// As [`Kind::Experts`], with biases of all projections and with the gated rows `(clip(up,
+    /// ±limit) + 1) · g · sigmoid(slope · g)`, `g = min(gate, limit)`. The last operands are the
+    /// biases of gate_up `[e,2,f]` and of down `[e,h]`.
+    ClippedExperts {
+        /// Limit of gate and up projection.
+        limit: f64,
+        /// Slope of the sigmoid.
+        slope: f64,
+    } = "clipped_experts" {
+        arity: 7,
+        rule: |_, shapes| gate_and_up(shapes[3]).and_then(|()| sum("bsH,bsJ,bsJ,eGfH,eHf,eGf,eH->bsH")),
+        dtype: |kind, dtypes| {
+            let dtype = of_experts(kind, &dtypes[..5])?;
+            all_float(kind, &[dtype, dtypes[5], dtypes[6]])
+        },
+        host: Host::One(host::experts::experts),
+        npu: npu::experts::experts,
         weights: WeightOperands::Factors(&[4, 3]),
     }
     /// Cotangents of `x`, `weights`, `gate_up` and `down` in [`Kind::Experts`]. Operands: its

@@ -253,7 +253,7 @@ impl Emitter<'_> {
         for ((op, part), shape) in ops.into_iter().zip(parts).zip([q.shape, k.shape]) {
             self.views[op.result().index()] = part.reshape(shape);
         }
-        self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![x, cos, sin], out, emit));
+        self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![x, cos, sin], &[out], emit));
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl Emitter<'_> {
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
         self.known.retain(Known::is_of_input);
         self.write_calls(one, |emit| {
-            joined::alone(&ops[0].kind.in_one_pool(), vec![into.clone(), rows, slots], into, emit);
+            joined::alone(&ops[0].kind.in_one_pool(), vec![into.clone(), rows, slots], &[into], emit);
         });
         Ok(())
     }

@@ -1,0 +1,234 @@
+//! Softmax attention, over caches or over the tokens of a run.
+//!
+//! Input: the normalised input of an attention part. Output: its result.
+//!
+//! Not here: the projections of latent attention (`latent`), and which blocks of a cache belong to
+//! a sequence.
+
+use crate::base::DType;
+use crate::config::{AttentionPart, GroupedAttention, QkNorm, Rotary, RotaryPairing};
+use crate::program::build::{Builder, Operand};
+use crate::program::op::Kind;
+
+use super::CacheBlocks;
+use super::layers::{Caches, LayerInputs, Projected, Seen, refuse, whole};
+
+/// Name of the sinks of a layer's heads.
+const SINKS: &str = "self_attn.sinks";
+
+/// How attention scores keys.
+pub(super) struct Scoring {
+    /// Factor of the scores.
+    pub(super) scale: f64,
+    /// Bound of the magnitude of scores.
+    pub(super) cap: Option<f64>,
+    /// Number of keys that a token reads, its own included.
+    pub(super) window: Option<usize>,
+}
+
+impl LayerInputs<'_> {
+    pub(super) fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
+        let unsupported = match &self.config.layer(layer).attention {
+            AttentionPart::Grouped(attention) if attention.has_sinks && attention.score_cap.is_some() => {
+                "attention with sinks and soft caps"
+            }
+            AttentionPart::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
+            AttentionPart::Grouped(attention) => return self.grouped(build, layer, attention, x),
+            AttentionPart::Latent { .. } => "latent attention",
+            AttentionPart::GatedDelta { .. } => "attention by the gated delta rule",
+        };
+        refuse(build, layer, unsupported, "grouped attention without sinks and gates");
+        x
+    }
+
+    fn grouped(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        attention: &GroupedAttention,
+        x: Operand,
+    ) -> Operand {
+        let (config, tensors) = (self.config, self.tensors());
+        let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
+        let g = config.heads_per_kv_head();
+        let tag = |name: &str| format!("layers.{layer}.attention.{name}");
+        let mut q = self.heads(build, layer, 0, x);
+        let mut key = self.heads(build, layer, 1, x);
+        let value = self.heads(build, layer, 2, x);
+        let names = [tensors.query_norm, tensors.key_norm].map(|name| tensors.layer(layer, name));
+        match attention.qk_norm {
+            Some(QkNorm::PerHead) => {
+                for (x, name) in [&mut q, &mut key].into_iter().zip(&names) {
+                    let wide = self.cast(build, *x, self.stored);
+                    let normed = self.norm(build, wide, name);
+                    *x = self.cast(build, normed, self.dtype);
+                }
+            }
+            Some(QkNorm::AllHeads) => {
+                [q, key] = self.norms_of_all_heads(build, [q, key], names.each_ref().map(String::as_str));
+            }
+            None => {}
+        }
+        [q, key] = [q, key].map(|x| self.rotated(build, attention.rotary, x));
+        if let Some(logn) = self.tokens.logn {
+            q = build.mul(q, logn);
+        }
+        let scores = Scoring {
+            scale: attention.query_scalar.unwrap_or(d as f64).sqrt().recip(),
+            cap: attention.score_cap,
+            window: attention.window,
+        };
+        let Some(mut y) = self.attended(build, layer, &scores, q, &[("keys", key), ("values", value)]) else {
+            return x;
+        };
+        if attention.has_sinks {
+            y = self.with_sinks(build, layer, y);
+        }
+        let y = build.name(y, tag("heads"));
+        let name = tensors.layer(layer, tensors.attention_out);
+        let weight = format!("{name}.weight");
+        let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
+        if attention.output_bias {
+            let bias = format!("{name}.bias");
+            let bias = self.param(build, &bias, &[h], whole(&bias));
+            y = build.add(y, bias);
+        }
+        build.name(y, tag("out"))
+    }
+
+    /// Projects `x` to queries (part 0, `[b,s,k,g,d]`), keys (1) or values (2, both `[b,s,k,d]`).
+    fn heads(&self, build: &mut Builder, layer: usize, part: usize, x: Operand) -> Operand {
+        let config = self.config;
+        let group = (part == 0).then(|| config.heads_per_kv_head());
+        let sizes: Vec<usize> =
+            [Some(config.kv_heads), group, Some(config.head_dim)].into_iter().flatten().collect();
+        let rows = [config.query_width(), config.kv_width(), config.kv_width()];
+        let projection = Projected { of: self.tensors().qkv, names: ["q", "k", "v"], rows };
+        let (name, source) = self.projection(layer, &projection, part, "weight");
+        let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
+        let shape = [&sizes[..], &[config.hidden_size]].concat();
+        let mut y = self.linear(build, spec, x, &name, source, &shape);
+        if config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
+            let (name, source) = self.projection(layer, &projection, part, "bias");
+            let bias = self.param(build, &name, &sizes, source);
+            y = build.add(y, bias);
+        }
+        build.name(y, format!("layers.{layer}.attention.{}", projection.names[part]))
+    }
+
+    /// Rotates the last dim of `x` by the positions of its tokens.
+    pub(super) fn rotated(&self, build: &mut Builder, rotary: Rotary, x: Operand) -> Operand {
+        let angles = self.tokens.rotary.iter().find(|(known, _)| *known == rotary);
+        let Some((_, [cos, sin])) = angles else { unreachable!("inputs list the embeddings of all layers") };
+        let rotation = match self.config.rope_of(rotary).pairing {
+            RotaryPairing::Halves => Kind::Rope,
+            RotaryPairing::Neighbours => Kind::RopePairs,
+        };
+        build.op(rotation, &[x, *cos, *sin])
+    }
+
+    /// Multiplies the heads by the share of the softmax that the sink of each head leaves: the
+    /// sigmoid of the scores' log-sum-exp minus the sink.
+    fn with_sinks(&self, build: &mut Builder, layer: usize, y: Operand) -> Operand {
+        let (k, g) = (self.config.kv_heads, self.config.heads_per_kv_head());
+        let Some(sums) = self.log_sum_of(build, y) else {
+            refuse(
+                build,
+                layer,
+                "attention with sinks in a program without caches",
+                "attention without sinks",
+            );
+            return y;
+        };
+        let name = self.tensors().layer(layer, SINKS);
+        let sinks = build.param_from(&name, [k, g], self.stored_matrix(), whole(&name));
+        let sinks = self.cast(build, sinks, DType::F32);
+        let negative = build.op(Kind::Scale { by: -1.0 }, &[sinks]);
+        let negative = build.op(Kind::Expand { dims: vec![0, 3] }, &[negative, sums]);
+        let above = build.add(sums, negative);
+        let share = build.op(Kind::Sigmoid, &[above]);
+        let share = build.op(Kind::Permute { dims: vec![0, 3, 1, 2] }, &[share]);
+        let share = self.cast(build, share, self.dtype);
+        let share = build.op(Kind::Expand { dims: vec![4] }, &[share, y]);
+        build.mul(y, share)
+    }
+
+    /// Returns the log-sum-exp of the scores `[b,k,g,s]` of an attention over caches.
+    fn log_sum_of(&self, build: &mut Builder, y: Operand) -> Option<Operand> {
+        let op = build.program().ops.iter().rev().find(|(_, op)| op.result() == y.id())?;
+        let (id, is_over_caches) = (op.0, matches!(op.1.kind, Kind::BlockAttention { .. }));
+        is_over_caches.then(|| build.result(id, 1))
+    }
+
+    /// Returns the attention of queries, after new rows are written to the caches. Keys are the
+    /// first rows, and values the last ones.
+    pub(super) fn attended(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        scores: &Scoring,
+        q: Operand,
+        rows: &[(&str, Operand)],
+    ) -> Option<Operand> {
+        let Scoring { scale, cap, window } = *scores;
+        let mut seen: Vec<Operand> = rows.iter().map(|(_, rows)| *rows).collect();
+        let (first, last) = (0, seen.len() - 1);
+        match &self.tokens.seen {
+            Seen::Caches(groups) => {
+                // Layers without a separate group read the table of all tokens.
+                let group = |window| groups.iter().find(|caches| caches.group.window == window);
+                let Some(caches) = group(window).or_else(|| group(None)) else {
+                    refuse(build, layer, "another window than its caches", "one size for all windows");
+                    return None;
+                };
+                let Caches { group, slots, table, positions, lengths } = caches;
+                let CacheBlocks { count, rows: tokens, pools } = group.blocks;
+                for (new, (name, _)) in seen.iter_mut().zip(rows) {
+                    let [k, d] = [2, 3].map(|dim| build.value(*new).shape[dim]);
+                    let cache =
+                        build.state(&format!("layers.{layer}.{name}"), [count, tokens, k, d], self.dtype);
+                    *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
+                }
+                let kind = Kind::BlockAttention { scale, cap, window, pools };
+                Some(build.op(kind, &[q, seen[first], seen[last], *table, *positions, *lengths]))
+            }
+            Seen::Run(masks) => {
+                let Some((_, mask)) = masks.iter().find(|(known, _)| *known == window) else {
+                    let found = "a window of another size than in earlier layers";
+                    refuse(build, layer, found, "one size for all windows");
+                    return None;
+                };
+                let kind = match cap {
+                    Some(cap) => Kind::CappedAttention { scale, cap },
+                    None => Kind::Attention { scale },
+                };
+                Some(build.op(kind, &[q, seen[first], seen[last], *mask]))
+            }
+        }
+    }
+
+    /// Normalises all query heads of a token together, and all key heads. If cards have shards of
+    /// the heads, each has a part of the sums of squares, and the parts are added before the roots.
+    /// Everything is f32. Both sums come first, so that one exchange adds both.
+    fn norms_of_all_heads(&self, build: &mut Builder, heads: [Operand; 2], names: [&str; 2]) -> [Operand; 2] {
+        let wide = heads.map(|x| self.cast(build, x, DType::F32));
+        let sums = wide.map(|x| {
+            let rank = build.value(x).shape.rank();
+            let squares = build.mul(x, x);
+            (2..rank).rev().fold(squares, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]))
+        });
+        let mut normal = wide;
+        for ((x, sum), name) in normal.iter_mut().zip(sums).zip(names) {
+            let shape = build.value(*x).shape.clone();
+            let by = (shape[2..].iter().product::<usize>() as f64).recip();
+            let root = build.op(Kind::InverseRoot { by, epsilon: self.config.norm_epsilon }, &[sum]);
+            let root = build.op(Kind::Expand { dims: (2..shape.rank()).collect() }, &[root, *x]);
+            let y = build.mul(*x, root);
+            let gamma = self.factor_of_norm(build, name, &shape[2..]);
+            let gamma = self.cast(build, gamma, DType::F32);
+            let y = build.mul(y, gamma);
+            *x = self.cast(build, y, self.dtype);
+        }
+        normal
+    }
+}
