@@ -168,12 +168,20 @@ pub enum Scores {
 }
 
 /// Function of a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// The activation function `x · sigmoid(x)`.
     Silu,
     /// `x · Φ(x)`, with `Φ` approximated by tanh.
     GeluTanh,
+    /// `(clip(up, ±limit) + 1) · g · sigmoid(slope · g)` instead of `activation(gate) · up`, with
+    /// `g = min(gate, limit)`.
+    Clipped {
+        /// Limit of gate and up projection.
+        limit: f64,
+        /// Slope of the sigmoid.
+        slope: f64,
+    },
 }
 
 impl Activation {
@@ -262,9 +270,12 @@ impl Layer {
         }
     }
 
-    /// Returns whether the projections of the feed-forward part have biases.
+    /// Returns whether the projections of the feed-forward part have biases, without the router.
     #[must_use]
     pub const fn has_mlp_bias(&self) -> bool {
-        matches!(self.feed_forward, FeedForwardPart::Dense { has_bias: true, .. })
+        match self.feed_forward {
+            FeedForwardPart::Dense { has_bias, .. } => has_bias,
+            FeedForwardPart::Mixture(Mixture { has_bias, .. }) => has_bias,
+        }
     }
 }

@@ -29,11 +29,12 @@ pub(super) fn read(
     fields: &mut Fields<'_>,
     keys: &MixtureKeys,
     sizes: ModelSizes,
-    dense: FeedForwardPart,
+    dense: Option<FeedForwardPart>,
 ) -> Option<Vec<FeedForwardPart>> {
     let is_mixture = layers(fields, keys.layers, sizes.layers);
     let mixture = mixture(fields, keys, sizes.intermediate, dense);
     let mixture = FeedForwardPart::Mixture(mixture?);
+    let dense = dense?;
     Some(is_mixture?.into_iter().map(|is_mixture| if is_mixture { mixture } else { dense }).collect())
 }
 
@@ -41,7 +42,7 @@ fn mixture(
     fields: &mut Fields<'_>,
     keys: &MixtureKeys,
     intermediate: Option<usize>,
-    dense: FeedForwardPart,
+    dense: Option<FeedForwardPart>,
 ) -> Option<Mixture> {
     let experts = one_size(fields, keys.experts, EXPERTS);
     let chosen = one_size(fields, keys.chosen, CHOSEN);
@@ -58,9 +59,9 @@ fn mixture(
     };
     let (experts, chosen, groups) = (experts?, chosen?, groups?);
     enough_experts(fields, keys.chosen, experts, chosen, groups)?;
-    let activation = match dense {
-        FeedForwardPart::Dense { activation, .. } => activation,
-        FeedForwardPart::Mixture(mixture) => mixture.activation,
+    let (activation, has_bias) = match dense? {
+        FeedForwardPart::Dense { activation, has_bias } => (activation, has_bias),
+        FeedForwardPart::Mixture(mixture) => (mixture.activation, mixture.has_bias),
     };
     Some(Mixture {
         experts,
@@ -68,7 +69,7 @@ fn mixture(
         intermediate_size: width?,
         router: Router {
             scores: keys.scores,
-            has_logit_bias: false,
+            has_logit_bias: keys.has_logit_bias,
             has_choice_bias: keys.has_choice_bias,
             groups,
             renormalisation: renormalisation?,
@@ -76,7 +77,7 @@ fn mixture(
         },
         shared: shared?,
         activation,
-        has_bias: false,
+        has_bias,
     })
 }
 
@@ -175,6 +176,7 @@ fn renormalisation(fields: &mut Fields<'_>, renormalised: Renormalised) -> Optio
         return None;
     }
     let (fixed, added) = match renormalised {
+        Renormalised::Never => (false, 0.0),
         Renormalised::Always(added) => (true, added),
         Renormalised::Key { absent, added } => return Some(written.unwrap_or(absent).then_some(added)),
     };

@@ -9,7 +9,7 @@
 use serde_json::Value;
 
 use super::families::{
-    Absent, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
+    Absent, ActivationKeys, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
 };
 use super::fields::{Fields, LARGEST_SIZE, ShortJson};
 use super::layer::{Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Rotary};
@@ -39,9 +39,10 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(keys.tied);
     let layer = layer(fields, table);
     let sizes = ModelSizes { layers, intermediate: intermediate_size };
-    let parts = match (mixture, layer) {
-        (Some(keys), Some(layer)) => mixture_fields::read(fields, keys, sizes, layer.feed_forward),
-        (_, layer) => layer.map(|layer| vec![layer.feed_forward]),
+    let dense = layer.map(|layer| layer.feed_forward);
+    let parts = match mixture {
+        Some(keys) => mixture_fields::read(fields, keys, sizes, dense),
+        None => dense.map(|dense| vec![dense]),
     };
     let caps = caps(fields, table.caps);
     let dtype = dtype(fields);
@@ -198,15 +199,23 @@ fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
     let query_scalar =
         table.query_scalar.map(|absent| fields.optional_positive("query_pre_attn_scalar").unwrap_or(absent));
     let activation = match table.activation {
-        None => Some(Activation::Silu),
-        Some(absent) => activation(fields, absent),
+        ActivationKeys::Silu => Some(Activation::Silu),
+        ActivationKeys::Hidden(absent) => activation(fields, absent),
+        ActivationKeys::Clipped => clipped(fields),
     };
     let qk_norm = match table.qk_norm_key {
         Some(key) => table.qk_norm.filter(|_| fields.optional_flag(key).unwrap_or(false)),
         None => table.qk_norm,
     };
-    let attention =
-        GroupedAttention { qkv_bias, output_bias, qk_norm, query_scalar, ..GroupedAttention::PLAIN };
+    let has_sinks = table.has_sinks;
+    let attention = GroupedAttention {
+        qkv_bias,
+        output_bias,
+        qk_norm,
+        query_scalar,
+        has_sinks,
+        ..GroupedAttention::PLAIN
+    };
     Some(Layer {
         attention: AttentionPart::Grouped(attention),
         feed_forward: FeedForwardPart::Dense { activation: activation?, has_bias },
@@ -229,6 +238,14 @@ fn activation(fields: &mut Fields<'_>, absent: Activation) -> Option<Activation>
         );
     }
     activation
+}
+
+/// Reads the limit of clipped gates, and the slope, which only newer files have.
+fn clipped(fields: &mut Fields<'_>) -> Option<Activation> {
+    const SLOPE: &str = "swiglu_alpha";
+    let limit = fields.positive("swiglu_limit");
+    let slope = if fields.get(SLOPE).is_none() { Some(1.702) } else { fields.optional_positive(SLOPE) };
+    Some(Activation::Clipped { limit: limit?, slope: slope? })
 }
 
 /// Soft caps of scores and logits.

@@ -33,7 +33,14 @@ pub(super) struct RopeSizes {
 /// Reads the rotary embeddings of a transformers-style file.
 pub(super) fn read(fields: &mut Fields<'_>, sizes: RopeSizes, keys: &RotaryKeys) -> Option<Ropes> {
     let RotaryKeys::Standard(keys) = *keys else { return None };
-    let StandardRotary { pairing, local_theta, .. } = keys;
+    let StandardRotary { pairing, local_theta, needs_scaling, .. } = keys;
+    if needs_scaling && ["rope_parameters", "rope_scaling"].iter().all(|key| fields.get(key).is_none()) {
+        fields.report(
+            Diagnostic::new(fields.place("rope_scaling"), "missing")
+                .expected("the scaling of the rotary embedding")
+                .help("add the field as the model's publisher wrote it; there is no safe default"),
+        );
+    }
     let written_part = match keys.part {
         RotatedPart::Whole => None,
         RotatedPart::Factor(_) | RotatedPart::Dims(_) => fields.optional_positive("partial_rotary_factor"),
@@ -405,6 +412,7 @@ mod tests {
             part: RotatedPart::Whole,
             pairing: RotaryPairing::Halves,
             local_theta: None,
+            needs_scaling: false,
         })
     }
 

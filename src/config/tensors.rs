@@ -7,7 +7,7 @@
 //!
 //! Not here: reading of checkpoints, and formats of quantised weights.
 
-use super::families::{ExpertTensors, Projections, Tensors};
+use super::families::{ExpertStack, ExpertTensors, Projections, Tensors};
 use super::layer::{AttentionPart, FeedForwardPart, GroupedAttention, Layer, Mixture, QkNorm};
 use super::model::ModelConfig;
 
@@ -116,6 +116,9 @@ impl ModelConfig {
             list.tensor(tensors.query_norm, &[query]);
             list.tensor(tensors.key_norm, &[key]);
         }
+        if attention.has_sinks {
+            list.tensor(tensors.sinks, &[self.heads]);
+        }
     }
 
     fn mixture_tensors(&self, list: &mut List, tensors: &ExpertTensors, mixture: &Mixture) {
@@ -128,10 +131,29 @@ impl ModelConfig {
             list.tensor(tensors.choice_bias, &[experts]);
         }
         let first = list.tensors.len();
-        let routed = [tensors.gate, tensors.up, tensors.down];
-        for expert in 0..experts {
-            for (name, shape) in routed.into_iter().zip([[width, hidden], [width, hidden], [hidden, width]]) {
-                list.weight(&ExpertTensors::of_expert(name, expert), shape);
+        match tensors.stack {
+            ExpertStack::Separate => {
+                let routed = [tensors.gate, tensors.up, tensors.down];
+                let shapes = [[width, hidden], [width, hidden], [hidden, width]];
+                for expert in 0..experts {
+                    for (name, shape) in routed.into_iter().zip(shapes) {
+                        let name = ExpertTensors::of_expert(name, expert);
+                        list.weight(&name, shape);
+                        if mixture.has_bias {
+                            list.bias(&name, &shape[..1]);
+                        }
+                    }
+                }
+            }
+            ExpertStack::Interleaved => {
+                for (name, [inputs, outputs]) in
+                    [(tensors.gate, [hidden, 2 * width]), (tensors.down, [width, hidden])]
+                {
+                    list.tensor(name, &[experts, inputs, outputs]);
+                    if mixture.has_bias {
+                        list.tensor(&format!("{name}_bias"), &[experts, outputs]);
+                    }
+                }
             }
         }
         for tensor in &mut list.tensors[first..] {

@@ -17,6 +17,8 @@ pub(crate) struct MixtureKeys {
     pub(crate) layers: MixtureLayers,
     /// Function from logits to scores.
     pub(crate) scores: Scores,
+    /// Whether the router has a bias.
+    pub(crate) has_logit_bias: bool,
     /// Whether a bias is added to the scores for the choice alone.
     pub(crate) has_choice_bias: bool,
     /// Groups of experts.
@@ -68,6 +70,8 @@ pub(crate) enum GroupKeys {
 /// Renormalisation of the chosen scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Renormalised {
+    /// No file has it.
+    Never,
     /// Every file has it, with this number added to the sum.
     Always(f64),
     /// `norm_topk_prob` decides.
@@ -79,14 +83,27 @@ pub(crate) enum Renormalised {
     },
 }
 
-/// Names of the tensors of a mixture. `{}` stands for the number of an expert. Names of projections
-/// are without `.weight`.
+/// Storage of the routed experts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpertStack {
+    /// Each expert has separate weights. `{}` in a name stands for the number of the expert.
+    Separate,
+    /// One tensor has the weights of all experts, `[experts, inputs, outputs]`. Even outputs of the
+    /// first projection are the gate, and odd ones are the up projection. Biases have the suffix
+    /// `_bias`.
+    Interleaved,
+}
+
+/// Names of the tensors of a mixture. Names of projections are without `.weight`, except for
+/// interleaved ones, which have no such suffix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpertTensors {
     /// Projection to the router's logits, `[experts, hidden]`.
     pub(crate) router: &'static str,
     /// Bias of the choice, `[experts]`, always f32.
     pub(crate) choice_bias: &'static str,
+    /// Storage of the routed experts.
+    pub(crate) stack: ExpertStack,
     /// Gate projection of a routed expert.
     pub(crate) gate: &'static str,
     /// Up projection of a routed expert.
@@ -104,6 +121,20 @@ pub(crate) struct ExpertTensors {
 }
 
 impl ExpertTensors {
+    /// Names of most families.
+    pub(super) const COMMON: Self = Self {
+        router: "mlp.gate",
+        choice_bias: "mlp.gate.e_score_correction_bias",
+        stack: ExpertStack::Separate,
+        gate: "mlp.experts.{}.gate_proj",
+        up: "mlp.experts.{}.up_proj",
+        down: "mlp.experts.{}.down_proj",
+        shared_gate: "mlp.shared_experts.gate_proj",
+        shared_up: "mlp.shared_experts.up_proj",
+        shared_down: "mlp.shared_experts.down_proj",
+        shared_weight: "mlp.shared_expert_gate",
+    };
+
     /// Returns the name of the tensor of one expert.
     pub(crate) fn of_expert(name: &str, expert: usize) -> String {
         name.replace("{}", &expert.to_string())

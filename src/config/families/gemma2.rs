@@ -1,6 +1,6 @@
 //! Gemma 2: norms on both sides with `1 + w`, soft caps, and a window in every second layer.
 
-use super::{Absent, Bias, Caps, FamilyTable, Keys, Layers, Tensors, Windows, llama};
+use super::{Absent, ActivationKeys, Bias, Caps, FamilyTable, Keys, Layers, Tensors, Windows, llama};
 use crate::config::layer::{Activation, NormPlaces, NormWeight};
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
@@ -17,7 +17,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         windows: Windows::AllBut { nth: 2, absent: Some(4096) },
         query_scalar: Some(256.0),
         caps: Caps::Keys { absent_scores: Some(50.0), absent_logits: Some(30.0) },
-        activation: Some(Activation::GeluTanh),
+        activation: ActivationKeys::Hidden(Activation::GeluTanh),
         norms: NormPlaces::Both,
         norm_weight: NormWeight::OnePlus,
         scales_embedding: true,

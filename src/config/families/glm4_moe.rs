@@ -32,6 +32,7 @@ pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     shared: SharedKeys::Count("n_shared_experts"),
     layers: MixtureLayers::FromFirst,
     scores: Scores::Sigmoid,
+    has_logit_bias: false,
     has_choice_bias: true,
     groups: GroupKeys::Always(2),
     renormalised: Renormalised::Key { absent: true, added: 1e-20 },

@@ -1,6 +1,8 @@
 //! Llama 2 and 3, and the base of other tables.
 
-use super::{Absent, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, Layers, OwnProgram};
+use super::{
+    Absent, ActivationKeys, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, Layers, OwnProgram,
+};
 use super::{Projections, RotaryKeys, RotatedPart, StandardRotary, Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
 use crate::config::rope::RotaryPairing;
@@ -28,10 +30,11 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         mlp_bias: Bias::If("mlp_bias"),
         qk_norm: None,
         qk_norm_key: None,
+        has_sinks: false,
         windows: Windows::None,
         query_scalar: None,
         caps: Caps::None,
-        activation: None,
+        activation: ActivationKeys::Silu,
         norms: NormPlaces::Before,
         norm_weight: NormWeight::Factor,
         scales_embedding: false,
@@ -45,12 +48,13 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         qkv: Projections::Each(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
         query_norm: "self_attn.q_norm.weight",
         key_norm: "self_attn.k_norm.weight",
+        sinks: "self_attn.sinks",
         attention_out: "self_attn.o_proj",
         mlp_norm: "post_attention_layernorm.weight",
         mlp_norm_after: "post_feedforward_layernorm.weight",
         gate_up: Projections::Each(["mlp.gate_proj", "mlp.up_proj"]),
         down: "mlp.down_proj",
-        experts: EXPERTS,
+        experts: ExpertTensors::COMMON,
         final_norm: "model.norm.weight",
         head: "lm_head.weight",
     },
@@ -62,17 +66,5 @@ pub(super) const ROTARY: StandardRotary = StandardRotary {
     part: RotatedPart::Whole,
     pairing: RotaryPairing::Halves,
     local_theta: None,
-};
-
-/// Names of most families with mixtures. Llama has none.
-pub(super) const EXPERTS: ExpertTensors = ExpertTensors {
-    router: "mlp.gate",
-    choice_bias: "mlp.gate.e_score_correction_bias",
-    gate: "mlp.experts.{}.gate_proj",
-    up: "mlp.experts.{}.up_proj",
-    down: "mlp.experts.{}.down_proj",
-    shared_gate: "mlp.shared_experts.gate_proj",
-    shared_up: "mlp.shared_experts.up_proj",
-    shared_down: "mlp.shared_experts.down_proj",
-    shared_weight: "mlp.shared_expert_gate",
+    needs_scaling: false,
 };

@@ -23,6 +23,7 @@ pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     shared: SharedKeys::None,
     layers: MixtureLayers::All,
     scores: Scores::Softmax,
+    has_logit_bias: false,
     has_choice_bias: false,
     groups: GroupKeys::None,
     renormalised: Renormalised::Always(0.0),
@@ -36,5 +37,5 @@ pub(super) const EXPERTS: ExpertTensors = ExpertTensors {
     gate: "block_sparse_moe.experts.{}.w1",
     up: "block_sparse_moe.experts.{}.w3",
     down: "block_sparse_moe.experts.{}.w2",
-    ..llama::EXPERTS
+    ..ExpertTensors::COMMON
 };

@@ -13,6 +13,7 @@ mod gemma2;
 mod gemma3;
 mod glm4;
 mod glm4_moe;
+mod gpt_oss;
 mod llama;
 mod minimax_m2;
 mod mistral;
@@ -31,7 +32,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 pub(crate) use experts::{
-    CHOSEN, EXPERTS, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys,
+    CHOSEN, EXPERTS, ExpertStack, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised,
+    SharedKeys,
 };
 
 use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
@@ -59,6 +61,7 @@ impl Family {
         Self(&mixtral::TABLE),
         Self(&minimax_m2::TABLE),
         Self(&glm4_moe::TABLE),
+        Self(&gpt_oss::TABLE),
     ];
 
     /// Returns the family of this `model_type`.
@@ -212,6 +215,8 @@ pub(crate) struct StandardRotary {
     /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base for
     /// all layers.
     pub(crate) local_theta: Option<f64>,
+    /// Whether a file that names no scaling is refused.
+    pub(crate) needs_scaling: bool,
 }
 
 /// Rotated part of a head.
@@ -250,6 +255,8 @@ pub(crate) struct Layers {
     /// Key that decides whether the norm exists. The default is no norm. `None`: every file has the
     /// norm.
     pub(crate) qk_norm_key: Option<&'static str>,
+    /// Whether each head has a sink.
+    pub(crate) has_sinks: bool,
     /// Layers with a window.
     pub(crate) windows: Windows,
     /// Value of `query_pre_attn_scalar` of a file without the key. `None`: the family does not have
@@ -257,9 +264,8 @@ pub(crate) struct Layers {
     pub(crate) query_scalar: Option<f64>,
     /// Soft caps of scores and logits.
     pub(crate) caps: Caps,
-    /// Activation of a file without `hidden_activation`. `None`: the key is `hidden_act`, and the
-    /// activation is `SiLU`.
-    pub(crate) activation: Option<Activation>,
+    /// Key of the activation.
+    pub(crate) activation: ActivationKeys,
     /// Positions of the norms in a layer.
     pub(crate) norms: NormPlaces,
     /// Meaning of norm weights.
@@ -302,6 +308,17 @@ pub(crate) enum Windows {
     },
 }
 
+/// Key of the activation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ActivationKeys {
+    /// The key is `hidden_act`, and the activation of every file is `SiLU`.
+    Silu,
+    /// The key is `hidden_activation`. A file without it has this activation.
+    Hidden(Activation),
+    /// Clipped gates with the limit `swiglu_limit` and the slope `swiglu_alpha`.
+    Clipped,
+}
+
 /// Soft caps of scores and logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Caps {
@@ -333,6 +350,8 @@ pub(crate) struct Tensors {
     pub(crate) query_norm: &'static str,
     /// Norm of the key heads.
     pub(crate) key_norm: &'static str,
+    /// Sinks of the heads.
+    pub(crate) sinks: &'static str,
     /// Output projection of the attention.
     pub(crate) attention_out: &'static str,
     /// Norm of the feed-forward part's input.

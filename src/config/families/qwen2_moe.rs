@@ -1,6 +1,6 @@
 //! Qwen1.5 and Qwen2 with mixtures of experts: a shared expert with a gate.
 
-use super::{ExpertTensors, FamilyTable, MixtureKeys, SharedKeys, Tensors, llama, qwen2, qwen3_moe};
+use super::{ExpertTensors, FamilyTable, MixtureKeys, SharedKeys, Tensors, qwen2, qwen3_moe};
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Qwen2MoeForCausalLM",
@@ -16,7 +16,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
             shared_gate: "mlp.shared_expert.gate_proj",
             shared_up: "mlp.shared_expert.up_proj",
             shared_down: "mlp.shared_expert.down_proj",
-            ..llama::EXPERTS
+            ..ExpertTensors::COMMON
         },
         ..qwen2::TABLE.tensors
     },

@@ -16,6 +16,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         shared: SharedKeys::None,
         layers: MixtureLayers::Steps,
         scores: Scores::Softmax,
+        has_logit_bias: false,
         has_choice_bias: false,
         groups: GroupKeys::None,
         renormalised: Renormalised::Key { absent: false, added: 0.0 },

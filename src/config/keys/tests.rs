@@ -29,6 +29,8 @@ fn file(family: Family) -> Map<String, Value> {
             "moe_intermediate_size": 16}),
         "mixtral" => json!({"num_local_experts": 6, "num_experts_per_tok": 2}),
         "minimax_m2" => json!({"num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8}),
+        "gpt_oss" => json!({"num_local_experts": 6, "num_experts_per_tok": 2, "swiglu_limit": 7.0,
+            "rope_scaling": {"rope_type": "default"}}),
         "glm4_moe" => json!({"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
             "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
             "routed_scaling_factor": 1.5}),

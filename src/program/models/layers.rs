@@ -371,6 +371,10 @@ impl LayerInputs<'_> {
         let kind = match activation {
             Activation::Silu => Kind::SwiGlu,
             Activation::GeluTanh => Kind::GeluGate,
+            Activation::Clipped { .. } => {
+                refuse(build, layer, "a clipped gate", "a gate without limits");
+                return x;
+            }
         };
         let y = build.op(kind, &[gate, up]);
         let y = build.name(y, format!("layers.{layer}.mlp.hidden"));

@@ -3,7 +3,7 @@
 use super::{attention, parse, with};
 use crate::config::{
     Activation, AttentionPart, ExpertGroups, FeedForwardPart, GroupedAttention, Layer, Mixture, ModelConfig,
-    NormPlaces, QkNorm, Rope, RotaryPairing, Router, Scores, SharedExpert,
+    NormPlaces, QkNorm, Rope, RopeScaling, RotaryPairing, Router, Scores, SharedExpert,
 };
 
 /// Returns the mixture of a layer, or `None` for a dense one.
@@ -392,6 +392,107 @@ fn groups_of_experts_are_checked() {
             (r#"{"index_topk": 2048}"#, "index_topk: attention to tokens that an indexer chooses"),
         ],
     );
+}
+
+const GPT_OSS: &str = r#"{"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": 173,
+    "hidden_size": 40, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
+    "rms_norm_eps": 1e-05, "max_position_embeddings": 512, "rope_theta": 2000.0, "tie_word_embeddings": false,
+    "use_cache": true, "bos_token_id": 1, "eos_token_id": 2, "attention_dropout": 0.0, "initializer_range": 0.02,
+    "attention_bias": true, "output_router_logits": false, "router_aux_loss_coef": 0.9, "initial_context_length": 16,
+    "experts_per_token": 2, "head_dim": 12, "intermediate_size": 20, "num_local_experts": 6, "num_experts_per_tok": 2,
+    "sliding_window": 8, "swiglu_limit": 2.0,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "beta_fast": 8.0,
+        "beta_slow": 1, "truncate": false, "rope_type": "yarn"}, "torch_dtype": "bfloat16"}"#;
+
+#[test]
+fn gpt_oss_has_sinks_windows_and_clipped_gates() {
+    let config = parse(GPT_OSS);
+    let described = Mixture {
+        experts: 6,
+        chosen: 2,
+        intermediate_size: 20,
+        router: Router {
+            scores: Scores::SoftmaxOfChosen,
+            has_logit_bias: true,
+            has_choice_bias: false,
+            groups: None,
+            renormalisation: None,
+            factor: 1.0,
+        },
+        shared: None,
+        activation: Activation::Clipped { limit: 2.0, slope: 1.702 },
+        has_bias: true,
+    };
+    let full =
+        GroupedAttention { qkv_bias: true, output_bias: true, has_sinks: true, ..GroupedAttention::PLAIN };
+    let layer = |attention| Layer {
+        attention: AttentionPart::Grouped(attention),
+        feed_forward: FeedForwardPart::Mixture(described),
+        norms: NormPlaces::Before,
+    };
+    let windowed = GroupedAttention { window: Some(8), ..full };
+    assert_eq!(config.pattern, [layer(windowed), layer(full)]);
+    let scaling = RopeScaling::Yarn {
+        factor: 4.0,
+        original_positions: 128,
+        attention_factor: 0.1 * 4f64.ln() + 1.0,
+        beta_fast: 8.0,
+        beta_slow: 1.0,
+        truncate: false,
+    };
+    assert_eq!(config.rope, Rope { scaling, ..Rope::plain(2000.0) });
+    assert_eq!((config.head_dim, config.max_positions), (12, 512));
+    let other = |changes: &str| parse(&with(GPT_OSS, changes));
+    // The default of the class has windows in the same layers.
+    assert_eq!(other(r#"{"layer_types": null}"#), config);
+    let swapped =
+        r#"{"layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]}"#;
+    assert_eq!(other(swapped).pattern, [layer(full), layer(windowed)]);
+    assert_eq!(other(r#"{"sliding_window": null}"#).window(), None);
+    assert_eq!(other(r#"{"experts_per_token": null, "swiglu_alpha": 1.702}"#), config);
+    let clipped = |changes: &str| mixture(&other(changes), 0).unwrap().activation;
+    assert_eq!(clipped(r#"{"swiglu_limit": 7.0}"#), Activation::Clipped { limit: 7.0, slope: 1.702 });
+    assert_eq!(clipped(r#"{"swiglu_alpha": 1.5}"#), Activation::Clipped { limit: 2.0, slope: 1.5 });
+    let rounded = with(GPT_OSS, "{}").replace(r#""truncate":false"#, r#""truncate":true"#);
+    assert_ne!(parse(&rounded).rope, config.rope);
+    let unscaled =
+        r#"{"rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 2000.0}}"#;
+    assert_eq!(other(unscaled).rope, Rope::plain(2000.0));
+    refused(
+        GPT_OSS,
+        &[
+            (r#"{"swiglu_limit": null}"#, "swiglu_limit: missing"),
+            (r#"{"swiglu_alpha": 0}"#, "swiglu_alpha: wrong value"),
+            (r#"{"attention_bias": false}"#, "attention_bias: contradicts the architecture's biases"),
+            (r#"{"mlp_bias": false}"#, "mlp_bias: contradicts the architecture's biases"),
+            (
+                r#"{"experts_per_token": 3}"#,
+                "experts_per_token: differs from num_experts_per_tok: expected 2, found 3",
+            ),
+            (r#"{"rope_scaling": null}"#, "rope_scaling: missing: expected the scaling"),
+            (r#"{"norm_topk_prob": true}"#, "norm_topk_prob: contradicts the router"),
+            (r#"{"hidden_act": "gelu"}"#, "hidden_act: unsupported activation"),
+            (r#"{"quantization_config": {"quant_method": "mxfp4"}}"#, "quantization_config: quantised"),
+        ],
+    );
+}
+
+#[test]
+fn experts_of_gpt_oss_are_in_one_tensor() {
+    let tensors = parse(GPT_OSS).layer_tensors(0).into_iter();
+    let of_mixture = tensors.filter(|tensor| tensor.name.contains("mlp") || tensor.name.contains("sinks"));
+    let found: Vec<(String, Vec<usize>)> = of_mixture.map(|tensor| (tensor.name, tensor.shape)).collect();
+    let expected = [
+        ("self_attn.sinks", vec![6]),
+        ("mlp.router.weight", vec![6, 40]),
+        ("mlp.router.bias", vec![6]),
+        ("mlp.experts.gate_up_proj", vec![6, 40, 40]),
+        ("mlp.experts.gate_up_proj_bias", vec![6, 40]),
+        ("mlp.experts.down_proj", vec![6, 20, 40]),
+        ("mlp.experts.down_proj_bias", vec![6, 40]),
+    ];
+    assert_eq!(found, expected.map(|(name, shape)| (format!("model.layers.0.{name}"), shape)));
 }
 
 #[test]
