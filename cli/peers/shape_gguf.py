@@ -1,9 +1,10 @@
-"""A Qwen2 of a given shape with random bf16 weights as a GGUF file, for llama-bench.
+"""A Qwen2 of a given shape with random bf16 weights as a GGUF file, for llama-bench and llama-server.
 
     pip install gguf numpy
     python shape_gguf.py '{"config": {"vocab_size": ...}}' model.gguf
 
-It has no vocabulary: llama-bench makes its tokens up. Started by `ascend-tp bench peers` with its own shape.
+Without `has_tokens` it has no vocabulary: llama-bench makes its tokens up. Otherwise it has a token for each byte, a
+merge, and a text of its own for each further id. Started by `ascend-tp bench` with its own shape.
 """
 
 import json
@@ -12,7 +13,8 @@ import sys
 import gguf
 import numpy as np
 
-config = json.loads(sys.argv[1])["config"]
+argument = json.loads(sys.argv[1])
+config = argument["config"]
 hidden, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
 heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
 kv = hidden // heads * kv_heads
@@ -27,7 +29,20 @@ writer.add_head_count_kv(kv_heads)
 writer.add_rope_freq_base(config["rope_theta"])
 writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
 writer.add_vocab_size(config["vocab_size"])
-writer.add_tokenizer_model("none")
+if argument.get("has_tokens"):
+    # Byte-level tokenizers write bytes that are not visible as characters from U+0100 on.
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden_bytes = [byte for byte in range(256) if byte not in visible]
+    tokens = [chr(byte if byte in visible else 256 + hidden_bytes.index(byte)) for byte in range(256)]
+    tokens += ["ab", *(f"t{number}" for number in range(257, config["vocab_size"]))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(len(tokens) - 1)
+else:
+    writer.add_tokenizer_model("none")
 
 random = np.random.default_rng(0)
 

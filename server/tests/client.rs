@@ -1,10 +1,11 @@
 //! A small HTTP client: one connection per request.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use ascend_tp_server_client::{Connection, HttpRequest, WholeResponse};
 use serde_json::Value;
 
 /// A limit that only a hanging server reaches.
@@ -84,13 +85,13 @@ impl Client {
     /// Opens a connection and sends a request. The answer is not read.
     pub(crate) fn open(self, path: &str, body: &Value) -> TcpStream {
         let mut stream = self.connect();
-        stream.write_all(&head("POST", path, &[], body.to_string().as_bytes())).unwrap();
+        stream.write_all(&bytes("POST", path, &[], body.to_string().as_bytes())).unwrap();
         stream
     }
 
     pub(crate) fn send(self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let mut stream = self.connect();
-        stream.write_all(&head(method, path, headers, body)).unwrap();
+        stream.write_all(&bytes(method, path, headers, body)).unwrap();
         read(stream)
     }
 
@@ -117,49 +118,15 @@ impl Client {
     }
 }
 
-fn head(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-    [head.as_bytes(), body].concat()
+/// Returns the bytes of a request that closes its connection.
+fn bytes(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let headers: Vec<(&str, &str)> = [("connection", "close")].iter().chain(headers).copied().collect();
+    HttpRequest { method, path, headers: &headers, body }.bytes()
 }
 
 /// Reads a whole response.
 pub(crate) fn read(stream: TcpStream) -> Response {
-    let mut reader = BufReader::new(stream);
-    let mut line = || {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    };
-    let status = line();
-    let status =
-        status.split(' ').nth(1).unwrap_or_else(|| panic!("no response: {status:?}")).parse().unwrap();
-    let mut headers = BTreeMap::new();
-    loop {
-        let line = line();
-        let Some((name, value)) = line.split_once(": ") else { break };
-        headers.insert(name.to_lowercase(), value.to_owned());
-    }
-    let mut body = Vec::new();
-    reader.read_to_end(&mut body).unwrap();
-    if headers.get("transfer-encoding").is_some_and(|encoding| encoding == "chunked") {
-        body = unchunked(&body);
-    }
+    let WholeResponse { status, headers, body } =
+        Connection::of(stream).unwrap().receive().and_then(|response| response.whole()).unwrap();
     Response { status, headers, body }
-}
-
-fn unchunked(mut chunked: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    loop {
-        let end = chunked.windows(2).position(|bytes| bytes == b"\r\n").unwrap();
-        let size = usize::from_str_radix(std::str::from_utf8(&chunked[..end]).unwrap(), 16).unwrap();
-        if size == 0 {
-            return body;
-        }
-        body.extend(&chunked[end + 2..][..size]);
-        chunked = &chunked[end + 2 + size + 2..];
-    }
 }

@@ -8,6 +8,7 @@ mod options;
 mod page;
 mod peers;
 mod serve;
+mod serve_http;
 mod text;
 mod train;
 
@@ -28,7 +29,7 @@ use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{Inputs, agree, join};
 use super::{bind, cards, files, interrupt, print_json, print_report};
-use options::{Baseline, BenchPart, BenchTrainOptions};
+use options::{Baseline, BenchPart, BenchServeOptions, BenchTrainOptions};
 
 /// Time that a rank waits for the cause after it failed because of another rank.
 const GRACE: Duration = Duration::from_secs(1);
@@ -89,12 +90,13 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         BenchPart::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
         BenchPart::Scaling => scaling::run(&bench)?,
         BenchPart::All => all::run(&bench)?,
-        BenchPart::Peers | BenchPart::Serve if !cards.is_emulated() => {
+        BenchPart::Peers | BenchPart::Serve(_) if !cards.is_emulated() => {
             let problem = Diagnostic::new("--device", "peers run on the processor of this host");
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         BenchPart::Peers => peers::run(&bench, &output)?,
-        BenchPart::Serve => serve::run(&bench)?,
+        BenchPart::Serve(BenchServeOptions { http: true }) => serve_http::run(&bench)?,
+        BenchPart::Serve(BenchServeOptions { http: false }) => serve::run(&bench)?,
         BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => {
             vec![parameter_server::run(&bench)?]
         }

@@ -23,6 +23,7 @@ Examples:
   ascend-tp bench all --quick
   ascend-tp bench all --report docs/PERFORMANCE.md
   ascend-tp bench peers --report PEERS.md
+  ascend-tp bench serve --http
   ascend-tp bench train
   ascend-tp bench train --baseline ps
   ascend-tp bench exact
@@ -92,7 +93,7 @@ pub(super) enum BenchPart {
     /// gloo, if they are installed
     Peers,
     /// Many requests at once, alternating with llama.cpp if it is installed
-    Serve,
+    Serve(BenchServeOptions),
     /// Run another program until the parent of this process ends
     #[command(hide = true)]
     Beside(BesideOptions),
@@ -159,6 +160,13 @@ pub(super) struct BenchTrainOptions {
     /// Compare the step and --exact with another way to sum gradients: ps, a parameter server
     #[arg(long, value_enum, value_name = "WAY")]
     pub(super) baseline: Option<Baseline>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BenchServeOptions {
+    /// Measure `ascend-tp serve` and llama.cpp's llama-server over HTTP
+    #[arg(long)]
+    pub(super) http: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -373,7 +381,11 @@ impl BenchOptions {
                 setting.check()?;
                 ("--ranks", &asked.ranks, setting.ranks)
             }
-            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Serve | BenchPart::Train(_)
+            BenchPart::All
+            | BenchPart::Exact
+            | BenchPart::Peers
+            | BenchPart::Serve(_)
+            | BenchPart::Train(_)
                 if group.size() > 1 =>
             {
                 let problem =
@@ -382,7 +394,7 @@ impl BenchOptions {
             }
             BenchPart::Scaling => return Ok(scaling::MOST_CARDS),
             BenchPart::All if self.quick => return Ok(DEFAULT_RANKS),
-            BenchPart::Peers | BenchPart::Serve => return Ok(1),
+            BenchPart::Peers | BenchPart::Serve(_) => return Ok(1),
             BenchPart::Exact => return Ok(exact::CARDS),
             BenchPart::Train(asked) => {
                 return Ok(if asked.baseline.is_some() { parameter_server::CARDS } else { train::CARDS });

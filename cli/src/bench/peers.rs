@@ -201,7 +201,10 @@ impl ReadyPeer {
                     return Ok(Err("no llama-bench on PATH".to_owned()));
                 };
                 match python(&["gguf", "numpy"]) {
-                    Ok(python) => ready(program, Some(model(&python, threads, clock.left())?)),
+                    Ok(python) => {
+                        let vocabulary = LlamaVocabulary::None;
+                        ready(program, Some(model(&python, threads, clock.left(), vocabulary)?))
+                    }
                     Err(what) => Ok(Err(what)),
                 }
             }
@@ -320,14 +323,27 @@ fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
     Ok(Unnamed(File::open(&program).with_context(|| program.display().to_string()).map_err(Failure::Run)?))
 }
 
+/// The vocabulary in a file for llama.cpp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LlamaVocabulary {
+    /// Programs that make up their tokens need none.
+    None,
+    /// A token for each byte, and a text for each further id.
+    Bytes,
+}
+
 /// This library's model with random weights, as a file for llama.cpp.
 pub(super) struct LlamaModel(Unnamed);
 
 impl LlamaModel {
     /// Writes the file, or returns what is missing.
-    pub(super) fn new(threads: usize, limit: Duration) -> Result<Result<Self, String>, Failure> {
+    pub(super) fn new(
+        threads: usize,
+        limit: Duration,
+        vocabulary: LlamaVocabulary,
+    ) -> Result<Result<Self, String>, Failure> {
         match python(&["gguf", "numpy"]) {
-            Ok(python) => Ok(Ok(Self(model(&python, threads, limit)?))),
+            Ok(python) => Ok(Ok(Self(model(&python, threads, limit, vocabulary)?))),
             Err(what) => Ok(Err(what)),
         }
     }
@@ -338,10 +354,16 @@ impl LlamaModel {
 }
 
 /// Writes this library's model with random weights as a file for llama.cpp.
-fn model(python: &Path, threads: usize, limit: Duration) -> Result<Unnamed, Failure> {
+fn model(
+    python: &Path,
+    threads: usize,
+    limit: Duration,
+    vocabulary: LlamaVocabulary,
+) -> Result<Unnamed, Failure> {
     let file = Unnamed(tempfile::tempfile()?);
-    let shape = peers::generation_argument(threads, 1)?.to_string();
-    let mut command = words(python, &["-c", GGUF, &shape]);
+    let mut shape = peers::generation_argument(threads, 1)?;
+    shape["has_tokens"] = (vocabulary == LlamaVocabulary::Bytes).into();
+    let mut command = words(python, &["-c", GGUF, &shape.to_string()]);
     command.push(file.path().into());
     let name = "a model for llama.cpp".to_owned();
     ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }

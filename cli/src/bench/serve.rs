@@ -7,7 +7,7 @@ use crate::measure::serve::{self, ServeRound, Throughput};
 use crate::measure::{Bench, Table};
 use ascend_tp::base::Diagnostics;
 
-use super::peers::{LIMIT, LlamaModel, on_path, words};
+use super::peers::{LIMIT, LlamaModel, LlamaVocabulary, on_path, words};
 use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 use crate::note;
@@ -16,7 +16,7 @@ use crate::note;
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let peer = match on_path("llama-batched-bench") {
-        Some(program) => match LlamaModel::new(threads, LIMIT)? {
+        Some(program) => match LlamaModel::new(threads, LIMIT, LlamaVocabulary::None)? {
             Ok(model) => Some((program, model)),
             Err(what) => {
                 note(&format!("llama.cpp is not measured: {what}"));

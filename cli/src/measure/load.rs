@@ -77,7 +77,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
 }
 
 /// Writes all tensors of the model from one block of numbers.
-fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
+pub(crate) fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
     let run = RunShape::new(1, 1, 1);
     let program = decoder(&setting.model, run, setting.model.dtype, Head::AllLogits)?;
     let (dtype, name) = match setting.model.dtype {

@@ -21,6 +21,7 @@
 //! | [`train`] | training steps, compared with `PyTorch` |
 //! | [`peers`] | other programs at the same tasks |
 //! | [`serve`] | many requests at once, compared with llama.cpp |
+//! | [`http`] | many requests at once over HTTP, and the time that HTTP adds to the first token |
 
 pub(crate) mod collectives;
 pub(crate) mod compile;
@@ -29,6 +30,7 @@ pub(crate) mod exact;
 pub(crate) mod figures;
 pub(crate) mod generation;
 pub(crate) mod host;
+pub(crate) mod http;
 mod limits;
 pub(crate) mod load;
 pub(crate) mod operators;

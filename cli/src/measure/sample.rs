@@ -108,7 +108,14 @@ impl Samples {
         if median > 0.0 { (self.at(0.75) - self.at(0.25)) / median } else { 0.0 }
     }
 
-    fn at(&self, quantile: f64) -> f64 {
+    #[must_use]
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the sample below which this share of the samples is.
+    #[must_use]
+    pub(crate) fn at(&self, quantile: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get((last as f64 * quantile).round() as usize).copied().unwrap_or(0.0)
     }

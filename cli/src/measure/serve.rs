@@ -118,12 +118,22 @@ const COLUMNS: [Column; 8] = [
     column("ratio_with_prompts", "with prompts", Form::Decimal),
 ];
 
-/// Returns the medians of all rounds.
+/// Returns the medians of all rounds in this process.
 #[must_use]
 pub(crate) fn table(rounds: &[ServeRound]) -> Table {
+    table_of("serve", "", rounds)
+}
+
+/// Returns the medians of all rounds over HTTP.
+#[must_use]
+pub(crate) fn http_table(rounds: &[ServeRound]) -> Table {
+    table_of("serve_http", " over HTTP", rounds)
+}
+
+fn table_of(name: &str, way: &str, rounds: &[ServeRound]) -> Table {
     let [prompt, tokens] = LENGTHS;
-    let title = format!("Qwen2.5-0.5B in bf16, streams of {prompt} + {tokens} tokens");
-    let mut table = Table::new("serve", title, &COLUMNS);
+    let title = format!("Qwen2.5-0.5B in bf16{way}, streams of {prompt} + {tokens} tokens");
+    let mut table = Table::new(name, title, &COLUMNS);
     for (at, streams) in STREAMS.into_iter().enumerate() {
         let samples = |of: &dyn Fn(&ServeRound) -> Option<f64>| {
             let found: Vec<f64> = rounds.iter().filter_map(of).collect();
