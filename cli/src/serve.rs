@@ -21,7 +21,9 @@ use ascend_tp::generate::{Model, PrefixCache, ServingEngine, Session};
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_server::output::{ReasoningParserKind, ToolParserKind};
-use ascend_tp_server::{ModelTexts, ServeError, ServeLimits, ServeOptions, Server, StopSignal};
+use ascend_tp_server::{
+    ModelTexts, RESERVED_CONNECTIONS, ServeError, ServeLimits, ServeOptions, Server, StopSignal,
+};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
@@ -114,7 +116,8 @@ pub(super) struct ServeArguments {
     /// Maximum size of a request's body, in MiB
     #[arg(long, default_value_t = limits().body_bytes >> 20, value_parser = positive, value_name = "MIB", help_heading = "HTTP")]
     max_body_size: usize,
-    /// Maximum number of open connections; further ones wait
+    /// Maximum number of open connections; requests on further ones get status 503, except for
+    /// probes
     #[arg(long, default_value_t = limits().connections, value_parser = positive, value_name = "N", help_heading = "HTTP")]
     max_connections: usize,
     /// Time for the head and for the body of a request to arrive, in seconds
@@ -476,7 +479,7 @@ fn raise_open_files(connections: usize) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let limit = if raised.is_ok() { maximum } else { current };
-    let wanted = (connections as u64).saturating_add(OTHER_FILES);
+    let wanted = (connections as u64).saturating_add(RESERVED_CONNECTIONS as u64 + OTHER_FILES);
     if let Some(limit) = limit.filter(|limit| *limit < wanted) {
         note(&format!(
             "the limit of open files is {limit}, but --max-connections needs {wanted}; raise `ulimit -Hn`"

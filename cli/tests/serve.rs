@@ -72,8 +72,24 @@ fn a_server_answers_logs_and_ends_in_order() {
     let head = "POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-request-id: mine";
     let answer = serving.send(&format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\" day of the\""), "{answer}");
+    let post = |path: &str, id: &str, body: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-request-id: {id}");
+        serving.send(&format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+    };
+    assert!(post("/v1/completions", "malformed", "{").starts_with("HTTP/1.1 400"));
+    assert!(post("/nowhere", "unknown", "{}").starts_with("HTTP/1.1 404"));
+    assert!(post("/tokenize", "untyped", "[]").starts_with("HTTP/1.1 400"));
     let (code, said) = serving.end(Signal::TERM);
     assert_eq!(code, Some(0), "{said}");
+    for (id, reason) in [
+        ("malformed", "the body is not a JSON object"),
+        ("unknown", "/nowhere: no such path"),
+        ("untyped", "the body is not a JSON object"),
+    ] {
+        let id = format!("id=\"{id}\"");
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains(&id)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(reason), "{id}: {said}");
+    }
     let line = said.lines().find(|line| line.contains("id=\"mine\"")).unwrap_or_else(|| panic!("{said}"));
     for part in ["prompt_tokens=2", "new_tokens=3", "queue_ms=", "first_token_ms=", "total_ms=", "seed="] {
         assert!(line.contains(part), "{part}: {line}");

@@ -74,7 +74,7 @@ async fn answer(call: Call) -> Result<Response, ApiError> {
     let read = off_reactor(move || read(&call.state, &call.body)).await;
     let MessageJob { request, answer, model, streams } = record.check(read)?;
     record.set_request(answer.usage.prompt_tokens, 1, answer.seed);
-    let generation = Generation::new(&state, vec![request], 1, record);
+    let generation = Generation::new(&state, vec![request], 1, answer.shown.clone(), record);
     let head = MessageHead { id: format!("msg_{}", new_id()), model };
     if streams {
         stream::respond(generation, StreamedMessage { head, answer, block: None, blocks: 0 }).await

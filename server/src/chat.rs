@@ -20,6 +20,7 @@ use crate::openai::{Usage, last_text};
 use crate::output::{AnswerFormat, AnswerParser, AnswerPart, CallCount, ForcedTool, ToolParserKind};
 use crate::state::ServerState;
 use crate::texts::without_template;
+use crate::visible::ShownTokens;
 
 /// The settings and messages of a chat.
 #[derive(Debug)]
@@ -38,19 +39,12 @@ pub(crate) struct ChatPlan {
 pub(crate) struct ChatAnswer {
     state: Arc<ServerState>,
     /// Special tokens that are texts of the answer.
-    shown: ShownTokens,
+    pub(crate) shown: ShownTokens,
     calls: CallCount,
     is_named: bool,
     choices: Vec<ChatChoice>,
     pub(crate) seed: u64,
     pub(crate) usage: Usage,
-}
-
-#[derive(Clone, Debug)]
-enum ShownTokens {
-    All,
-    /// Markers of tool calls and reasoning.
-    These(Vec<u32>),
 }
 
 #[derive(Debug)]
@@ -194,16 +188,8 @@ impl ChatPlan {
 impl ChatAnswer {
     /// Returns the parts that a token adds.
     pub(crate) fn token(&mut self, token: TokenEvent) -> ChatDelta {
-        let TokenEvent { choice, id, mut text, log_probabilities } = token;
+        let TokenEvent { choice, id, text, log_probabilities } = token;
         self.usage.new_tokens += 1;
-        let vocabulary = &self.state.texts.vocabulary;
-        let is_shown = match &self.shown {
-            ShownTokens::All => vocabulary.is_special(id),
-            ShownTokens::These(ids) => ids.contains(&id),
-        };
-        if is_shown {
-            text.push_str(&vocabulary.text(id));
-        }
         let parser = self.choices[choice].parser.as_mut();
         let parts = parser.map(|parser| parser.push(&text)).unwrap_or_default();
         let parts = self.wanted(choice, parts);

@@ -30,6 +30,10 @@ pub(crate) struct ApiError {
     pub(crate) retry_after: Option<Duration>,
 }
 
+/// The message of an error, in the extensions of its response.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusalReason(pub(crate) String);
+
 impl ApiError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), param: None, code: None, retry_after: None }
@@ -92,6 +96,13 @@ impl ApiError {
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     }
 
+    /// All connections are in use.
+    pub(crate) fn too_many_connections(limit: usize) -> Self {
+        let retry_after = Some(Duration::from_secs(1));
+        let message = format!("all {limit} connections are in use; raise --max-connections");
+        Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
@@ -120,6 +131,7 @@ impl ApiError {
     /// Adds the status and the header of retries to a body.
     pub(crate) fn respond(&self, body: Value) -> Response {
         let mut response = (self.status, Json(body)).into_response();
+        response.extensions_mut().insert(RefusalReason(self.message.clone()));
         if let Some(after) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs()));
         }

@@ -1,7 +1,7 @@
 //! The engine's work for one HTTP request: prompts, each with samples.
 //!
 //! - Input: checked requests of the library.
-//! - Output: [`Event`]s of numbered choices.
+//! - Output: [`Event`]s of numbered choices, with the texts that the client sees.
 //! - Invariants: choices are numbered prompt × samples. After an error there are no events.
 //!   Dropping a [`Generation`] cancels everything that waits or runs.
 //! - Not here: JSON.
@@ -11,13 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ascend_tp::generate::{LogProbabilities, Request, RequestHandle, RequestOutput, Sequence};
+use ascend_tp::generate::{Finish, LogProbabilities, Request, RequestHandle, RequestOutput, Sequence};
 use futures_core::Stream;
 
 use crate::admission::{AdmissionError, Part, Permit};
 use crate::error::ApiError;
 use crate::record::RequestRecord;
 use crate::state::{Phase, ServerState};
+use crate::visible::{FoundStop, ShownTokens, VisibleText};
 
 /// A token or the end of a choice.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) enum Event {
 pub(crate) struct TokenEvent {
     pub(crate) choice: usize,
     pub(crate) id: u32,
-    /// Text completed by this token.
+    /// Text completed by this token, with the texts of shown special tokens.
     pub(crate) text: String,
     pub(crate) log_probabilities: Option<LogProbabilities>,
 }
@@ -47,7 +48,10 @@ pub(crate) struct EndEvent {
 pub(crate) struct Generation {
     state: Arc<ServerState>,
     samples: usize,
+    shown: ShownTokens,
     prompts: Vec<PromptWork>,
+    /// One per choice. Without shown tokens, the texts of the engine are the visible ones.
+    texts: Vec<VisibleText>,
     /// Position of the prompt that is asked first, so that none is preferred.
     next: usize,
     ends: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -61,13 +65,21 @@ enum PromptWork {
 }
 
 impl Generation {
-    /// Queues the requests.
+    /// Queues the requests, whose answers have the texts of `shown` tokens.
     pub(crate) fn new(
         state: &Arc<ServerState>,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
         samples: usize,
+        shown: ShownTokens,
         record: RequestRecord,
     ) -> Self {
+        let mut texts = Vec::with_capacity(requests.len() * samples);
+        for request in &mut requests {
+            // The engine does not see the texts of special tokens.
+            let stops = if shown.is_empty() { Vec::new() } else { std::mem::take(&mut request.stop_texts) };
+            let text = VisibleText::new(&stops, request.sampling.min_tokens);
+            texts.extend(std::iter::repeat_n(text, samples));
+        }
         let mut part = Part::First;
         let prompts = requests.into_iter().map(|request| {
             let (admission, priority) = (Arc::clone(&state.admission), request.priority);
@@ -81,7 +93,7 @@ impl Generation {
             // The sender lives as long as the server.
             let _gone = phase.wait_for(|phase| *phase == Phase::Ending).await.is_err();
         });
-        Self { state: Arc::clone(state), samples, prompts, next: 0, ends, record }
+        Self { state: Arc::clone(state), samples, shown, prompts, texts, next: 0, ends, record }
     }
 
     /// Returns the next event; none if all choices have ended.
@@ -135,17 +147,34 @@ impl Generation {
             }
         }
         let PromptWork::Running { handle, .. } = work else { return Ok(Poll::Ready(None)) };
-        let choice = |sample: u32| at * self.samples + sample as usize;
+        let first = at * self.samples;
         loop {
             let Poll::Ready(output) = Pin::new(&mut *handle).poll_next(context) else {
                 return Ok(Poll::Pending);
             };
             let event = match output.transpose()? {
                 Some(RequestOutput::Token { sample, id, text, log_probabilities }) => {
-                    Event::Token(TokenEvent { choice: choice(sample), id, text, log_probabilities })
+                    let choice = first + sample as usize;
+                    if self.texts[choice].found().is_some() {
+                        // The choice has ended, but not yet in the engine.
+                        continue;
+                    }
+                    let text = self.shown.add(&self.state.texts.vocabulary, id, text);
+                    let text = self.texts[choice].push(&text);
+                    if self.texts[first..first + self.samples].iter().all(|text| text.found().is_some()) {
+                        handle.end();
+                    }
+                    Event::Token(TokenEvent { choice, id, text, log_probabilities })
                 }
-                Some(RequestOutput::End { sample, text, sequence }) => {
-                    Event::End(EndEvent { choice: choice(sample), text, sequence })
+                Some(RequestOutput::End { sample, text, mut sequence }) => {
+                    let choice = first + sample as usize;
+                    let text = self.texts[choice].finish(&text);
+                    if let Some(FoundStop { stop, tokens }) = self.texts[choice].found() {
+                        sequence.finish = Finish::StopText(stop.clone());
+                        sequence.ids.truncate(*tokens);
+                        sequence.log_probabilities.truncate(*tokens);
+                    }
+                    Event::End(EndEvent { choice, text, sequence })
                 }
                 // An output of a later release.
                 Some(_) => continue,

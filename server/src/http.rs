@@ -3,7 +3,8 @@
 //! - Input: a listening socket, and a [`StopSignal`].
 //! - Output: nothing, or the failure of the engine.
 //! - Invariants: connections are accepted until running requests have ended, so that `/ready` can
-//!   say that the server shuts down. A failed engine ends the server.
+//!   say that the server shuts down. Probes are answered although all connections are in use. A
+//!   failed engine ends the server.
 //! - Not here: the handling of requests (`routes`).
 
 use std::io;
@@ -15,14 +16,15 @@ use ascend_tp::generate::{self, Model, Session};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::routes::router;
+use crate::connection;
+use crate::routes::{probe_router, router};
 use crate::state::{Phase, ServeOptions, ServerState};
 use crate::texts::ModelTexts;
 
@@ -37,6 +39,13 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time before another try if the system has no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Number of connections above the limit that are accepted for probes. Other requests on them are
+/// refused.
+pub const RESERVED_CONNECTIONS: usize = 64;
+
+/// Maximum time for the head of a request on a reserved connection. The next one may be a probe.
+const RESERVED_READ: Duration = Duration::from_secs(1);
 
 /// Maximum number of threads that handle connections. The cards need the other cores.
 const MAX_THREADS: usize = 4;
@@ -114,8 +123,7 @@ impl Server {
     async fn serve(self, listener: TcpListener, stop: &StopSignal) -> Result<(), ServeError> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let accepting =
-            tokio::spawn(accept(listener, router(Arc::clone(&self.state)), Arc::clone(&self.state)));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&self.state)));
         let served = self.wait_for_end(stop).await;
         self.state.phase.send_replace(Phase::Ending);
         match accepting.await {
@@ -160,21 +168,24 @@ impl Server {
 }
 
 /// Accepts connections until the server ends. Returns the open connections.
-async fn accept(
-    listener: tokio::net::TcpListener,
-    router: Router,
-    state: Arc<ServerState>,
-) -> GracefulShutdown {
+async fn accept(listener: tokio::net::TcpListener, state: Arc<ServerState>) -> GracefulShutdown {
     let limits = state.options.limits;
-    let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let reserve = Arc::new(Semaphore::new(RESERVED_CONNECTIONS));
+    let all = Terms { router: router(Arc::clone(&state)), read: limits.read, reuse: Reuse::Kept };
+    let probes = Terms {
+        router: probe_router(Arc::clone(&state)),
+        read: limits.read.min(RESERVED_READ),
+        reuse: Reuse::Closed,
+    };
     let connections = GracefulShutdown::new();
     let mut phase = state.phase.subscribe();
     loop {
         let next = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (permit, listener.accept().await)
+            let reserved = Arc::clone(&reserve).acquire_owned().await;
+            (reserved, listener.accept().await)
         };
-        let (permit, accepted) = tokio::select! {
+        let (reserved, accepted) = tokio::select! {
             next = next => next,
             _ = phase.wait_for(|phase| *phase == Phase::Ending) => break,
         };
@@ -186,27 +197,53 @@ async fn accept(
                 continue;
             }
         };
-        let (watcher, router) = (connections.watcher(), router.clone());
+        // Within the limit, a connection leaves the reserve to others.
+        let (place, terms) = match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => (Ok(place), all.clone()),
+            Err(_full) => (reserved, probes.clone()),
+        };
+        let watcher = connections.watcher();
         tokio::spawn(async move {
-            let served = watcher.watch(connection(stream, router, limits.read)).await;
-            if let Err(error) = served {
-                debug!(%error, "a connection ended early");
-            }
-            drop(permit);
+            terms.serve(stream, watcher).await;
+            drop(place);
         });
     }
     connections
 }
 
-fn connection(
-    stream: TcpStream,
+/// Whether a connection stays open after a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reuse {
+    Kept,
+    Closed,
+}
+
+/// How a connection is served.
+#[derive(Clone, Debug)]
+struct Terms {
     router: Router,
+    /// Maximum time for the head of a request.
     read: Duration,
-) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
-    // Without it, tokens would wait for an acknowledgement. The connection works anyway.
-    let _delayed = stream.set_nodelay(true);
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(read)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+    reuse: Reuse,
+}
+
+impl Terms {
+    /// Serves a connection until it is closed, or until its client is gone.
+    async fn serve(self, stream: TcpStream, watcher: Watcher) {
+        // Without it, tokens would wait for an acknowledgement. The connection works anyway.
+        let _delayed = stream.set_nodelay(true);
+        let (socket, end) = connection::parts(stream);
+        let http = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.read)
+            .keep_alive(self.reuse == Reuse::Kept)
+            .serve_connection(TokioIo::new(socket), TowerToHyperService::new(self.router));
+        tokio::select! {
+            biased;
+            served = watcher.watch(http) => if let Err(error) = served {
+                debug!(%error, "a connection ended early");
+            },
+            () = end.wait() => debug!("a client is gone"),
+        }
+    }
 }

@@ -12,6 +12,7 @@
 mod admission;
 mod anthropic;
 mod chat;
+mod connection;
 mod error;
 mod fields;
 mod generation;
@@ -25,7 +26,8 @@ mod record;
 mod routes;
 mod state;
 mod texts;
+mod visible;
 
-pub use http::{ServeError, Server, StopSignal};
+pub use http::{RESERVED_CONNECTIONS, ServeError, Server, StopSignal};
 pub use state::{ServeLimits, ServeOptions};
 pub use texts::ModelTexts;

@@ -1,13 +1,14 @@
 //! Paths of the server, request ids, API keys and bodies.
 //!
 //! - Input: HTTP requests.
-//! - Output: the [`router`], and a [`Call`] for each handler.
+//! - Output: the [`router`], the [`probe_router`], and a [`Call`] for each handler.
 //! - Invariants: a body is bounded in size and time. Each response has `x-request-id`: the one of
-//!   the request, or a new one.
+//!   the request, or a new one. Each refusal is logged once, with its id and its reason.
 //! - Not here: connections (`http`), and what a path does.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -16,8 +17,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, Response};
 use axum::routing::{get, post};
+use http_body_util::BodyExt as _;
+use tracing::info;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, RefusalReason};
+use crate::fields::short;
 use crate::record::RequestRecord;
 use crate::state::ServerState;
 use crate::{anthropic, health, openai};
@@ -33,9 +37,17 @@ const LONGEST_ID: usize = 128;
 /// The page at `/`, which talks to `/v1/chat/completions`.
 const PAGE: &str = include_str!("page.html");
 
-/// The id of a request in the log and in its response.
-#[derive(Clone, Debug)]
-struct RequestId(String);
+/// Maximum time for the body of a request that is refused before its body is read.
+const REFUSED_BODY: Duration = Duration::from_secs(1);
+
+/// A request in the log.
+#[derive(Debug)]
+struct LoggedRequest {
+    /// The id, also in the response.
+    id: String,
+    /// Whether the request has a record, which is a line of the log.
+    has_record: AtomicBool,
+}
 
 /// Returns all paths of a server.
 pub(crate) fn router(state: Arc<ServerState>) -> Router {
@@ -47,11 +59,8 @@ pub(crate) fn router(state: Arc<ServerState>) -> Router {
         .route("/v1/models/{*name}", get(openai::models::one))
         .route("/tokenize", post(openai::tokenize::tokenize))
         .route("/detokenize", post(openai::tokenize::detokenize))
-        .route("/health", get(health::health))
-        .route("/ready", get(health::ready))
-        .route("/version", get(health::version))
-        .route("/metrics", get(health::metrics))
         .route("/", get(|| async { Html(PAGE) }))
+        .merge(probes())
         .fallback(|request: Request| async move { ApiError::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move {
             ApiError::wrong_method(request.method().as_str(), request.uri().path())
@@ -60,17 +69,50 @@ pub(crate) fn router(state: Arc<ServerState>) -> Router {
         .with_state(state)
 }
 
-/// Gives a request its id, and counts its response.
+/// Returns the paths of connections above the limit. All other requests are refused.
+pub(crate) fn probe_router(state: Arc<ServerState>) -> Router {
+    probes()
+        .fallback(|State(state): State<Arc<ServerState>>, request: Request| async move {
+            // A client that still sends would not see the response.
+            drop(tokio::time::timeout(REFUSED_BODY, discard(request.into_body())).await);
+            ApiError::too_many_connections(state.options.limits.connections)
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&state), identify))
+        .with_state(state)
+}
+
+fn probes() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/ready", get(health::ready))
+        .route("/version", get(health::version))
+        .route("/metrics", get(health::metrics))
+}
+
+async fn discard(mut body: Body) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+/// Gives a request its id, counts its response, and logs a refusal.
 async fn identify(State(state): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let given = given.filter(|id| (1..=LONGEST_ID).contains(&id.len()));
     let id = given.map_or_else(new_id, str::to_owned);
-    request.extensions_mut().insert(RequestId(id.clone()));
+    let logged = Arc::new(LoggedRequest { id, has_record: AtomicBool::new(false) });
+    request.extensions_mut().insert(Arc::clone(&logged));
+    let path = short(request.uri().path());
     let mut response = next.run(request).await;
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    let LoggedRequest { id, has_record } = &*logged;
+    let status = response.status().as_u16();
+    if let Some(RefusalReason(reason)) = response.extensions().get()
+        && !has_record.load(Ordering::Relaxed)
+    {
+        info!(id, path, status, reason, "refused");
+    }
+    if let Ok(id) = HeaderValue::from_str(id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
-    state.metrics.responded(response.status().as_u16());
+    state.metrics.responded(status);
     response
 }
 
@@ -106,14 +148,15 @@ fn is_equal(known: &str, given: &str) -> bool {
 pub(crate) struct Call {
     pub(crate) state: Arc<ServerState>,
     pub(crate) body: Bytes,
-    id: String,
+    logged: Arc<LoggedRequest>,
     arrived: Instant,
 }
 
 impl Call {
     /// Starts the record of a request that generates.
     pub(crate) fn record(&self, path: &'static str) -> RequestRecord {
-        RequestRecord::new(&self.state, self.id.clone(), path, self.arrived)
+        self.logged.has_record.store(true, Ordering::Relaxed);
+        RequestRecord::new(&self.state, self.logged.id.clone(), path, self.arrived)
     }
 }
 
@@ -124,7 +167,8 @@ impl FromRequest<Arc<ServerState>> for Call {
         let arrived = Instant::now();
         authorize(state, request.headers())?;
         state.check_ready()?;
-        let id = request.extensions().get::<RequestId>().map_or_else(new_id, |id| id.0.clone());
+        let logged = request.extensions().get::<Arc<LoggedRequest>>().cloned();
+        let logged = logged.ok_or_else(|| ApiError::internal("the request has no id"))?;
         let limits = state.options.limits;
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -134,7 +178,7 @@ impl FromRequest<Arc<ServerState>> for Call {
         let body = read(request.into_body(), limits.body_bytes);
         let body = tokio::time::timeout(limits.read, body);
         let body = body.await.map_err(|_late| ApiError::too_slow(limits.read))??;
-        Ok(Self { state: Arc::clone(state), body, id, arrived })
+        Ok(Self { state: Arc::clone(state), body, logged, arrived })
     }
 }
 

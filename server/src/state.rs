@@ -41,7 +41,7 @@ pub struct ServeLimits {
     pub body_bytes: usize,
     /// Maximum time for the head of a request, and for its body.
     pub read: Duration,
-    /// Maximum number of open connections. Further ones wait.
+    /// Maximum number of open connections. Further ones are refused, except for probes.
     pub connections: usize,
     /// Maximum time that running requests have after a stop signal.
     pub shutdown: Duration,

@@ -292,3 +292,58 @@ fn lists_have_limits() {
         "{error}"
     );
 }
+
+/// The shipped model has one special token, which a bias forces here.
+#[test]
+fn stop_texts_and_held_texts_include_special_tokens() {
+    const SPECIAL: &str = "<|endoftext|>";
+    let more = |stop: Value, tokens: usize| {
+        json!({"max_tokens": tokens, "ignore_eos": true, "logit_bias": {"0": 100}, "temperature": 0,
+            "skip_special_tokens": false, "stop": stop})
+    };
+    let two = [SPECIAL; 2].concat();
+    for (stop, tokens, text, reason, used) in [
+        // A stop text that ends inside of a special token, and one that begins inside of one.
+        (json!("<|endoftext|><|end"), 9, "", "stop", 2),
+        (json!("text|><"), 9, "<|endof", "stop", 2),
+        (json!(["no", "text"]), 9, "<|endof", "stop", 1),
+        // Text that was held back at the end.
+        (json!("|>X"), 2, two.as_str(), "length", 2),
+        (json!([]), 2, two.as_str(), "length", 2),
+    ] {
+        let more = more(stop.clone(), tokens);
+        let answer = shared().post(PATH, &body("The", &more)).answer();
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(text), &json!(reason)), "{stop}");
+        assert_eq!(answer["usage"]["completion_tokens"], used, "{stop}");
+        let options = json!({"stream": true, "stream_options": {"include_usage": true}});
+        let events = shared().post(PATH, &with(body("The", &more), &options)).events();
+        let choices = |event: &Value| event["choices"][0].clone();
+        let streamed: String =
+            events.iter().filter_map(|event| choices(event)["text"].as_str().map(str::to_owned)).collect();
+        assert_eq!(streamed, text, "{stop}");
+        assert!(events.iter().any(|event| choices(event)["finish_reason"] == reason), "{stop}");
+        assert_eq!(events[events.len() - 1]["usage"]["completion_tokens"], used, "{stop}");
+    }
+    // Special tokens without a text are in no stop text, and end nothing.
+    let hidden = json!({"skip_special_tokens": true});
+    let answer = shared().post(PATH, &with(body("The", &more(json!("text"), 2)), &hidden)).answer();
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(""), &json!("length")));
+}
+
+/// One sample ends by a stop text while the other one runs.
+#[test]
+fn each_sample_ends_by_its_own_stop_text() {
+    let more = json!({"n": 2, "seed": 5, "temperature": 1, "max_tokens": 24, "ignore_eos": true});
+    let whole = shared().post(PATH, &body("The", &more)).answer();
+    let texts = [0, 1].map(|at| whole["choices"][at]["text"].as_str().unwrap().to_owned());
+    let stop = texts[0].split_whitespace().find(|word| !texts[1].contains(word)).unwrap();
+    let shown = json!({"stop": stop, "skip_special_tokens": false});
+    let ended = shared().post(PATH, &with(body("The", &more), &shown)).answer();
+    let expected = [texts[0].split(stop).next().unwrap(), &texts[1]];
+    for (at, reason) in ["stop", "length"].into_iter().enumerate() {
+        let choice = &ended["choices"][at];
+        assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(expected[at]), &json!(reason)));
+    }
+}

@@ -1,14 +1,16 @@
 //! Clients that disconnect, full queues, shutdown, failures.
 
-use std::io::{ErrorKind, Read, Write};
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 use ascend_tp::emulator::{Calls, Fault};
-use ascend_tp_server::{ServeError, ServeLimits};
+use ascend_tp_server::{RESERVED_CONNECTIONS, ServeError, ServeLimits};
+use ascend_tp_server_client::{Connection, HttpRequest};
 use serde_json::{Value, json};
 
 use crate::client::{Client, LIMIT, read};
-use crate::{Running, Setup};
+use crate::{Running, Setup, shared};
 
 const PATH: &str = "/v1/completions";
 const RUNNING: &str = "ascend_tp_requests_running";
@@ -49,7 +51,7 @@ fn a_disconnected_client_frees_its_blocks() {
     // A client that closes its half only is gone, too.
     let half = client.open(PATH, &endless(true));
     client.wait_for(RUNNING, |running| running == 1.0);
-    half.shutdown(std::net::Shutdown::Write).unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
     client.wait_for(RUNNING, |running| running == 0.0);
     assert_cancelled(client, 7);
     server.end().unwrap();
@@ -151,19 +153,61 @@ fn a_slow_head_or_body_is_ended() {
     server.end().unwrap();
 }
 
+/// A client may send bytes that nobody reads while the server answers, such as a next request.
 #[test]
-fn connections_are_bounded() {
+fn a_client_with_further_bytes_frees_its_blocks() {
+    let server = server(4, ServeLimits::default());
+    let client = server.client();
+    for streams in [true, false] {
+        for ends in [Shutdown::Write, Shutdown::Both] {
+            let mut stream = client.open(PATH, &endless(streams));
+            stream.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\nGET").unwrap();
+            client.wait_for(RUNNING, |running| running == 1.0);
+            stream.shutdown(ends).unwrap();
+            client.wait_for(RUNNING, |running| running == 0.0);
+            client.wait_for(USAGE, |usage| usage == 0.0);
+        }
+    }
+    assert_cancelled(client, 4);
+    server.end().unwrap();
+}
+
+#[test]
+fn requests_on_one_connection_are_answered_in_turn() {
+    let mut stream = shared().connect();
+    let body = json!({"prompt": "The", "max_tokens": 2, "temperature": 0}).to_string();
+    let request = HttpRequest::post(PATH, body.as_bytes()).bytes();
+    stream.write_all(&[request.as_slice(), &request, &HttpRequest::get("/health").bytes()].concat()).unwrap();
+    let mut connection = Connection::of(stream).unwrap();
+    let mut next = || connection.receive().and_then(|response| response.whole()).unwrap();
+    let text = |body: &[u8]| -> Value {
+        serde_json::from_slice::<Value>(body).unwrap()["choices"][0]["text"].clone()
+    };
+    let [first, second] = [(); 2].map(|()| text(&next().body));
+    assert!(first.is_string() && first == second, "{first} {second}");
+    assert_eq!(next().body, br#"{"status":"ok"}"#);
+}
+
+#[test]
+fn probes_are_answered_although_all_connections_are_used() {
     let server = server(1, ServeLimits { connections: 1, ..ServeLimits::default() });
     let client = server.client();
     let first = client.connect();
-    let mut second = client.open(PATH, &json!({"prompt": "The", "max_tokens": 2}));
-    // The second connection is served after the first one.
-    second.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let early = second.read(&mut [0]).map_err(|error| error.kind());
-    assert!(matches!(early, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{early:?}");
-    second.set_read_timeout(Some(LIMIT)).unwrap();
-    drop(first);
-    read(second).answer();
+    // More idle connections than are reserved for probes.
+    let idle: Vec<_> = (0..RESERVED_CONNECTIONS + 2).map(|_| client.connect()).collect();
+    for path in ["/health", "/ready", "/metrics", "/version"] {
+        assert_eq!(client.get(path).status, 200, "{path}");
+    }
+    let body = json!({"prompt": "The", "max_tokens": 2});
+    let refused = client.post(PATH, &body);
+    let message = refused.error(503)["message"].clone();
+    assert_eq!(message, "all 1 connections are in use; raise --max-connections");
+    assert_eq!(refused.headers["retry-after"], "1");
+    drop((first, idle));
+    let started = Instant::now();
+    while client.post(PATH, &body).status != 200 {
+        assert!(started.elapsed() < LIMIT, "the place of a closed connection is not free");
+    }
     server.end().unwrap();
 }
 

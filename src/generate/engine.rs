@@ -34,8 +34,8 @@ use super::limits::RequestLimits;
 use super::request::Request;
 use super::sequence::NewToken;
 use super::session::Session;
-use super::steps::{RequestKey, SequenceEvent};
-use events::{EventSender, event_queue};
+use super::steps::{RequestKey, SequenceEvent, SequenceKey};
+use events::{EventSender, RequestEnd, event_queue};
 pub use events::{RequestHandle, RequestOutput};
 
 /// A session that serves requests on a separate thread, or several sessions of one model, the
@@ -83,6 +83,8 @@ struct Replica {
 enum Command {
     Submit(Box<Submission>, EventSender),
     Cancel(u64),
+    /// Ends a request with its last outputs.
+    End(u64),
     /// Another process or replica failed, perhaps while this one was idle.
     Failed(Arc<Error>),
     Stop,
@@ -102,6 +104,7 @@ struct Submission {
 struct Arrivals {
     submissions: Vec<Submission>,
     cancelled: Vec<u64>,
+    ended: Vec<u64>,
     stops: bool,
 }
 
@@ -186,9 +189,12 @@ impl ServingEngine {
         let replica = self.replicas.iter().min_by_key(|replica| Arc::strong_count(&replica.open));
         let replica = replica.ok_or_else(stopped)?;
         let commands = replica.commands.clone();
-        let (events, handle) = event_queue(samples, Arc::clone(&replica.open), move || {
+        let (events, handle) = event_queue(samples, Arc::clone(&replica.open), move |end| {
             // The thread may have ended.
-            let _gone = commands.send(Command::Cancel(number));
+            let _gone = commands.send(match end {
+                RequestEnd::Silent => Command::Cancel(number),
+                RequestEnd::WithOutputs => Command::End(number),
+            });
         });
         let submission = Submission { number, ids, samples, request };
         if replica.commands.send(Command::Submit(Box::new(submission), events)).is_err() {
@@ -363,7 +369,9 @@ impl EngineThread {
                 self.submit(submission);
             }
             let Self { session, requests, keys, .. } = self;
-            session.step(&mut |key, event| {
+            let ended: Vec<RequestKey> =
+                arrived.ended.iter().filter_map(|number| keys.get(number)).copied().collect();
+            let mut tell = |key: SequenceKey, event: SequenceEvent<'_>| {
                 if let Some(request) = requests.get_mut(&key.request) {
                     request.tell(key.sample, event);
                     if request.open == 0 {
@@ -372,7 +380,9 @@ impl EngineThread {
                     }
                 }
                 ControlFlow::Continue(())
-            })?;
+            };
+            ended.into_iter().for_each(|key| session.end_request(key, &mut tell));
+            session.step(&mut tell)?;
             *lock(&self.status) = Status::Running(self.session.load());
         }
     }
@@ -389,6 +399,7 @@ impl EngineThread {
                         arrived.submissions.push(*submission);
                     }
                     Command::Cancel(number) => arrived.cancelled.push(number),
+                    Command::End(number) => arrived.ended.push(number),
                     Command::Failed(error) => return Err(Error::Shared(error)),
                     Command::Stop => arrived.stops = true,
                 }

@@ -20,7 +20,8 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::built::{Built, cargo};
 use crate::say;
-use job::{CommandJob, End, JobLaunch, JobProcess, RANKS, code, has_mpirun, signal};
+pub(crate) use job::signal;
+use job::{CommandJob, End, JobLaunch, JobProcess, RANKS, code, has_mpirun};
 
 /// Promised maximum delay of every end.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -136,7 +137,8 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn build() -> Result<PathBuf> {
+/// Builds the command in release mode.
+pub(crate) fn build() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--package", "ascend-tp-cli"]);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());

@@ -10,6 +10,7 @@ mod kills;
 mod operators;
 mod pages;
 mod project;
+mod serving;
 mod slowest;
 mod soak;
 mod tidy;
@@ -44,9 +45,9 @@ Generated files:
                        Chromium
 
 Long tests:
-  soak [OPTIONS]       run the four explorations below and print one summary with the command that repeats each; exit code 1
+  soak [OPTIONS]       run the five explorations below and print one summary with the command that repeats each; exit code 1
                        if anything was found
-                       --cases N (20), --minutes N of the storm (30), --seed S (random)
+                       --cases N (20), --minutes N of the storm and of serve (30), --seed S (random)
   soak suite [OPTIONS] [PART]
                        run the library's suite, or tests whose names contain PART, with more random programs, meshes,
                        models and layouts
@@ -62,6 +63,10 @@ Long tests:
                        cards; check that ranks end within two seconds, that no saved step is repeated, and that the
                        weights match an undisturbed run
                        --kills N, --seed S, --program FILE, --launcher own (train --processes) or torchrun
+  soak serve [OPTIONS] run `serve` under mixed load: chats, streams, disconnects, schemas, prefix hits, malformed requests;
+                       check that each answer matches the same request alone, and that the resident memory grows by
+                       at most 5 % after the first tenth of the time
+                       --minutes N (30), --seed S, --program FILE
   slowest [PART]       run every test of the workspace, or those whose names contain PART, in its own process, and print
                        the fifty slowest with their processor time
   aarch64              lint for aarch64 Linux, and run unit tests, C ABI tests, `verify` and the README's main job

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 
 use crate::built::cargo;
-use crate::{kills, say};
+use crate::{kills, say, serving};
 
 /// The default multiple of the suite's cases.
 const CASES: u64 = 20;
@@ -17,11 +17,12 @@ const CASES: u64 = 20;
 const MINUTES: u64 = 30;
 
 /// The explorations, in the order in which they run.
-const EXPLORATIONS: [Exploration; 4] = [
+const EXPLORATIONS: [Exploration; 5] = [
     Exploration { name: "suite", run: suite },
     Exploration { name: "storm", run: storm },
     Exploration { name: "kills", run: kills::run },
     Exploration { name: "restarts", run: kills::restarts::run },
+    Exploration { name: "serve", run: serving::run },
 ];
 
 #[derive(Clone, Copy)]
@@ -59,7 +60,7 @@ impl SoakOptions {
         let seed = ["--seed", &self.seed];
         match name {
             "suite" => [seed, ["--cases", &self.cases]].concat(),
-            "storm" => [seed, ["--minutes", &self.minutes]].concat(),
+            "storm" | "serve" => [seed, ["--minutes", &self.minutes]].concat(),
             _ => seed.to_vec(),
         }
     }
@@ -145,6 +146,7 @@ mod tests {
         let options = SoakOptions::parse(&["--seed", "7", "--minutes", "3"]).unwrap();
         assert_eq!(options.of("suite"), ["--seed", "7", "--cases", "20"]);
         assert_eq!(options.of("storm"), ["--seed", "7", "--minutes", "3"]);
+        assert_eq!(options.of("serve"), options.of("storm"));
         assert_eq!(options.of("kills"), ["--seed", "7"]);
         for wrong in [["--seed", "x"], ["--runs", "3"]] {
             assert!(SoakOptions::parse(&wrong).is_err(), "{wrong:?}");

@@ -48,7 +48,7 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
     let ChatJob { request, answer, head, stream } = record.check(read)?;
     let samples = answer.len();
     record.set_request(answer.usage.prompt_tokens, samples, answer.seed);
-    let generation = Generation::new(&state, vec![request], samples, record);
+    let generation = Generation::new(&state, vec![request], samples, answer.shown.clone(), record);
     match stream {
         Some(options) => {
             let began = vec![false; samples];

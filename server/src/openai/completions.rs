@@ -19,12 +19,13 @@ use serde_json::{Value, json};
 use super::logprobs::CompletionLogprobs;
 use super::sampling::{AnswerGrammar, MAX_LOGPROBS, Settings, StreamOptions};
 use super::stream::{self, ChunkWriter, Chunks};
-use super::{AnswerHead, Usage, finish_reason, last_text, token_text};
+use super::{AnswerHead, Usage, finish_reason, last_text};
 use crate::error::ApiError;
 use crate::fields::{Fields, MAX_PROBLEMS};
 use crate::generation::{EndEvent, Event, Generation, TokenEvent};
 use crate::routes::{Call, new_id, off_reactor};
 use crate::state::ServerState;
+use crate::visible::ShownTokens;
 
 const OBJECT: &str = "text_completion";
 
@@ -42,11 +43,11 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
     let mut record = call.record("/v1/completions");
     let state = Arc::clone(&call.state);
     let read = off_reactor(move || Job::read(&call.state, &call.body)).await;
-    let Job { requests, answer } = record.check(read)?;
+    let Job { requests, answer, shown } = record.check(read)?;
     let samples = answer.samples;
     record.set_request(answer.usage.prompt_tokens, requests.len() * samples, answer.seed);
     let stream = answer.stream;
-    let generation = Generation::new(&state, requests, samples, record);
+    let generation = Generation::new(&state, requests, samples, shown, record);
     match stream {
         Some(options) => {
             let writer = ChunkWriter { head: answer.head.clone(), object: OBJECT, options };
@@ -60,6 +61,8 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
 struct Job {
     requests: Vec<Request>,
     answer: Answer,
+    /// Special tokens that are texts of the answer.
+    shown: ShownTokens,
 }
 
 /// The parts of an answer that are not in the events.
@@ -69,7 +72,6 @@ struct Answer {
     samples: usize,
     seed: u64,
     stream: Option<StreamOptions>,
-    shows_special: bool,
     /// Texts of the prompts, if choices begin with them.
     echo: Option<Vec<String>>,
     /// Whether the generated tokens are part of the answer.
@@ -160,13 +162,13 @@ impl Job {
             samples: settings.samples,
             seed: settings.sampling.seed,
             stream: settings.stream,
-            shows_special: settings.shows_special,
             echo: echoed,
             has_new,
             choices: (0..choices).map(|_| choice()).collect(),
             usage,
         };
-        fields.finish(Some(Self { requests, answer }))
+        let shown = if settings.shows_special { ShownTokens::All } else { ShownTokens::These(Vec::new()) };
+        fields.finish(Some(Self { requests, answer, shown }))
     }
 }
 
@@ -254,7 +256,6 @@ impl Answer {
             return;
         }
         self.usage.new_tokens += 1;
-        let text = token_text(&self.state, self.shows_special, id, text);
         let choice = &mut self.choices[choice];
         choice.text.push_str(&text);
         if let Some(logprobs) = &mut choice.logprobs {

@@ -89,15 +89,6 @@ pub(crate) const fn finish_reason(finish: &Finish) -> &'static str {
     }
 }
 
-/// Returns the text that a token adds to an answer.
-pub(crate) fn token_text(state: &ServerState, shows_special: bool, id: u32, mut text: String) -> String {
-    let vocabulary = &state.texts.vocabulary;
-    if shows_special && vocabulary.is_special(id) {
-        text.push_str(&vocabulary.text(id));
-    }
-    text
-}
-
 /// Returns the last text of an answer without half of a character.
 ///
 /// The library writes an incomplete character as U+FFFD. The bytes of the tokens tell it from a

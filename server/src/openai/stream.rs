@@ -102,13 +102,18 @@ impl<C: Chunks> Streaming<C> {
         Ok(())
     }
 
+    /// Sends the events that are ready.
+    fn send_ready(&mut self, sender: &UnboundedSender<Bytes>) {
+        for bytes in self.ready.drain(..) {
+            // The next wait notices a client that is gone.
+            let _gone = sender.send(bytes);
+        }
+    }
+
     /// Sends all events. Returns early if the client is gone.
     async fn send(mut self, sender: UnboundedSender<Bytes>) {
         loop {
-            for bytes in self.ready.drain(..) {
-                // The next wait notices a client that is gone.
-                let _gone = sender.send(bytes);
-            }
+            self.send_ready(&sender);
             if self.is_over {
                 return;
             }
@@ -134,6 +139,8 @@ pub(crate) async fn respond<C: Chunks>(generation: Generation, chunks: C) -> Res
     // A client that does not read must not keep its place in the batch, so events do not wait for
     // it. Their number is bounded by the length of the answer.
     let (sender, events) = unbounded_channel();
+    // The first events leave with the head of the response.
+    streaming.send_ready(&sender);
     tokio::spawn(streaming.send(sender));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, Body::from_stream(EventStream(events))).into_response())

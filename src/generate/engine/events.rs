@@ -69,18 +69,24 @@ impl Drop for EventSender {
     }
 }
 
+/// How a handle ends its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestEnd {
+    /// Without further outputs.
+    Silent,
+    /// With the last output of each sample.
+    WithOutputs,
+}
+
 /// Creates the queue of a request with this number of samples. The sender keeps `open` until the
 /// request ends.
 pub(super) fn event_queue(
     samples: u32,
     open: Arc<()>,
-    cancel: impl Fn() + Send + Sync + 'static,
+    end: impl Fn(RequestEnd) + Send + Sync + 'static,
 ) -> (EventSender, RequestHandle) {
     let queue = Arc::new(EventQueue::new(samples));
-    (
-        EventSender { queue: Arc::clone(&queue), _open: open },
-        RequestHandle { queue, cancel: Box::new(cancel) },
-    )
+    (EventSender { queue: Arc::clone(&queue), _open: open }, RequestHandle { queue, end: Box::new(end) })
 }
 
 #[derive(Debug)]
@@ -158,7 +164,7 @@ impl QueueState {
 /// Dropping the handle cancels the request.
 pub struct RequestHandle {
     queue: Arc<EventQueue>,
-    cancel: Box<dyn Fn() + Send + Sync>,
+    end: Box<dyn Fn(RequestEnd) + Send + Sync>,
 }
 
 impl std::fmt::Debug for RequestHandle {
@@ -168,6 +174,14 @@ impl std::fmt::Debug for RequestHandle {
 }
 
 impl RequestHandle {
+    /// Ends the request within one step. Samples that have not ended end as cancelled, so their
+    /// last outputs follow.
+    pub fn end(&self) {
+        if !self.queue.is_over() {
+            (self.end)(RequestEnd::WithOutputs);
+        }
+    }
+
     /// Waits for the end of all samples, and returns them by number.
     ///
     /// # Errors
@@ -216,7 +230,7 @@ impl Stream for RequestHandle {
 impl Drop for RequestHandle {
     fn drop(&mut self) {
         if !self.queue.is_over() {
-            (self.cancel)();
+            (self.end)(RequestEnd::Silent);
         }
     }
 }
@@ -227,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_request_ends_if_the_engine_is_gone() {
-        let (events, handle) = event_queue(1, Arc::new(()), || panic!("an ended request is cancelled"));
+        let (events, handle) = event_queue(1, Arc::new(()), |_| panic!("an ended request is cancelled"));
         drop(events);
         assert_eq!(handle.wait().unwrap_err().to_string(), "serving engine: has stopped");
     }

@@ -227,7 +227,7 @@ impl Drop for CommandJob {
     }
 }
 
-pub(super) fn signal(name: &str, process: u32) {
+pub(crate) fn signal(name: &str, process: u32) {
     let _status =
         Command::new("kill").args([format!("-{name}"), process.to_string()]).stderr(Stdio::null()).status();
 }
