@@ -1,7 +1,12 @@
 //! Small endpoints, ids, keys.
 
+use std::io::Write as _;
+use std::net::Shutdown;
+
+use ascend_tp_server_client::HttpRequest;
 use serde_json::json;
 
+use crate::client::read;
 use crate::{Running, Setup, shared};
 
 #[test]
@@ -58,6 +63,17 @@ fn health_needs_no_key_and_generation_does() {
     assert_eq!(refused.error(401)["type"], "authentication_error");
     assert_eq!(refused.json()["type"], "error");
     server.end().unwrap();
+}
+
+/// Some probes close their sending half after the request.
+#[test]
+fn a_probe_is_answered_after_it_has_closed_its_half() {
+    for _ in 0..20 {
+        let mut stream = shared().connect();
+        stream.write_all(&HttpRequest::get("/health").bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read(stream).answer()["status"], "ok");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ these cards can therefore be as fast as on one card, but not faster.
 ";
 
 /// Explanation of each table, by prefix of the name.
-const BOUNDS: [(&str, &str); 15] = [
+const BOUNDS: [(&str, &str); 17] = [
     ("figures", "`reached` is the figure divided by the target, so 100 % meets the target."),
     (
         "limits",
@@ -69,6 +69,16 @@ const BOUNDS: [(&str, &str); 15] = [
     (
         "peers_recorded",
         "These results are from another machine or another day, so no ratio uses them. `bench peers` measures again.",
+    ),
+    (
+        "serve",
+        "This library and llama.cpp take turns, with the same prompts. Rates are medians over the rounds. The rate without prompts \
+         counts the tokens after each stream has its first one.",
+    ),
+    (
+        "serve_first_token",
+        "`server` is the time that the server measures from the arrival of a request. `added` is the client's time minus the \
+         server's, of the same request.",
     ),
     ("scaling", "One size grows at a time; other sizes stay constant."),
     (
