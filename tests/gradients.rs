@@ -110,6 +110,27 @@ fn angles(sample: &mut Sample, dims: usize) -> Operand {
     sample.given(&[2, 3, dims], DType::F32, HostTensor::float([2, 3, dims], DType::F32, data))
 }
 
+fn samples_of_experts() -> Vec<(&'static str, Kind, Operands)> {
+    let one = |sample: &mut Sample| vec![sample.float(&[2, 3, 4])];
+    vec![
+        ("sigmoid", Kind::Sigmoid, one),
+        ("softmax", Kind::Softmax, one),
+        // The operand is far from the pole.
+        ("reciprocal", Kind::Reciprocal { epsilon: 4.0 }, one),
+        ("pick", Kind::Pick, |sample| {
+            let index = vec![0, 2, 1, 1, 3, 0, 2, 3, 1, 0, 0, 2];
+            vec![sample.float(&[2, 3, 4]), sample.ints(&[2, 3, 2], DType::I64, index)]
+        }),
+        // No token is sent to expert 3.
+        ("experts", Kind::Experts, |sample| {
+            let x = sample.float(&[2, 3, 4]);
+            let index = sample.ints(&[2, 3, 2], DType::I64, vec![0, 2, 1, 4, 4, 0, 2, 1, 1, 0, 4, 2]);
+            let weights = sample.float(&[2, 3, 2]);
+            vec![x, index, weights, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
+        }),
+    ]
+}
+
 fn samples() -> Vec<(&'static str, Kind, Operands)> {
     let matmul = |spec: &str| Kind::MatMul { spec: spec.parse().unwrap() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
@@ -178,21 +199,6 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("take", Kind::Take, |sample| {
             vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]
         }),
-        ("sigmoid", Kind::Sigmoid, one),
-        ("softmax", Kind::Softmax, one),
-        // The operand is far from the pole.
-        ("reciprocal", Kind::Reciprocal { epsilon: 4.0 }, one),
-        ("pick", Kind::Pick, |sample| {
-            let index = vec![0, 2, 1, 1, 3, 0, 2, 3, 1, 0, 0, 2];
-            vec![sample.float(&[2, 3, 4]), sample.ints(&[2, 3, 2], DType::I64, index)]
-        }),
-        // No token is sent to expert 3.
-        ("experts", Kind::Experts, |sample| {
-            let x = sample.float(&[2, 3, 4]);
-            let index = sample.ints(&[2, 3, 2], DType::I64, vec![0, 2, 1, 4, 4, 0, 2, 1, 1, 0, 4, 2]);
-            let weights = sample.float(&[2, 3, 2]);
-            vec![x, index, weights, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
-        }),
         ("narrow", Kind::Narrow { dim: 1, start: 1, size: 2 }, one),
         ("concat", Kind::Concat { dim: 2 }, |sample| {
             vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 2])]
@@ -218,7 +224,7 @@ fn sample(seed: u64) -> Sample {
 #[test]
 fn every_row_has_the_gradient_that_differences_show() {
     let mut seen = BTreeSet::from(["log_probability"]);
-    for (seed, (name, kind, operands)) in samples().into_iter().enumerate() {
+    for (seed, (name, kind, operands)) in samples().into_iter().chain(samples_of_experts()).enumerate() {
         let mut sample = sample(seed as u64);
         let operands = operands(&mut sample);
         let y = sample.build.op(kind, &operands);

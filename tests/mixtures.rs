@@ -3,7 +3,10 @@
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
-use ascend_tp::config::{FeedForwardPart, Mixture, ModelConfig};
+use ascend_tp::config::{
+    Activation, AttentionPart, FeedForwardPart, LatentAttention, Mixture, ModelConfig, RopeScaling,
+    RotaryPairing,
+};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{verify, verify_on};
 use ascend_tp::placement::{ExpertShards, Grid, Residual};
@@ -11,7 +14,8 @@ use ascend_tp::placement::{ExpertShards, Grid, Residual};
 use crate::common::{cann, with_reference};
 use crate::dense::{Sabotage, attention, fails_with_each, passes, tokens_of_each_alone};
 
-const FAMILIES: [&str; 5] = ["qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe", "minimax-m2"];
+const FAMILIES: [&str; 8] =
+    ["qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe", "minimax-m2", "gpt-oss", "deepseek-v2", "deepseek-v3"];
 
 /// Layouts in which each pair of cards, sharding of experts and residual stream occurs once for
 /// most families. 8 cards have fewer experts than cards in some families, and no family divides by
@@ -75,7 +79,7 @@ fn other_precisions_are_within_their_bounds_with_the_choices_of_f32() {
 
 #[test]
 fn prompts_of_different_lengths_give_the_tokens_of_each_alone() {
-    tokens_of_each_alone(&["qwen3-moe", "qwen2-moe", "minimax-m2"]);
+    tokens_of_each_alone(&["qwen2-moe", "gpt-oss", "deepseek-v3"]);
 }
 
 fn mixtures(config: &mut ModelConfig, change: impl Fn(&mut Mixture)) {
@@ -94,6 +98,21 @@ fn without_bias(config: &mut ModelConfig) {
     mixtures(config, |mixture| mixture.router.has_choice_bias = false);
 }
 
+fn without_groups(config: &mut ModelConfig) {
+    mixtures(config, |mixture| mixture.router.groups = None);
+}
+
+fn without_factor(config: &mut ModelConfig) {
+    mixtures(config, |mixture| mixture.router.factor = 1.0);
+}
+
+fn latent(config: &mut ModelConfig, change: impl Fn(&mut LatentAttention)) {
+    for layer in &mut config.pattern {
+        let AttentionPart::Latent(latent) = &mut layer.attention else { panic!("another attention") };
+        change(latent);
+    }
+}
+
 fn without_qk_norm(config: &mut ModelConfig) {
     attention(config, |_, attention| attention.qk_norm = None);
 }
@@ -105,9 +124,37 @@ fn sabotages() -> Vec<Sabotage> {
         ("glm4-moe", "no bias of the choice", without_bias),
         ("glm4-moe", "weights that are not renormalised", |config| renormalised(config, None)),
         ("glm4-moe", "queries and keys without norms", without_qk_norm),
-        ("glm4-moe", "no factor of the weights", |config| {
-            mixtures(config, |mixture| mixture.router.factor = 1.0);
+        ("glm4-moe", "no factor of the weights", without_factor),
+        ("gpt-oss", "no window", |config| attention(config, |_, attention| attention.window = None)),
+        ("gpt-oss", "windows in the other layers", |config| {
+            attention(config, |layer, attention| attention.window = (layer % 2 == 1).then_some(8));
         }),
+        ("gpt-oss", "no limit of the gate", |config| {
+            mixtures(config, |mixture| {
+                mixture.activation = Activation::Clipped { limit: 1e6, slope: 1.702 };
+            });
+        }),
+        ("gpt-oss", "no sinks", |config| attention(config, |_, attention| attention.has_sinks = false)),
+        ("gpt-oss", "rounded borders of the scaling", |config| {
+            let RopeScaling::Yarn { truncate, .. } = &mut config.rope.scaling else {
+                panic!("another scaling")
+            };
+            *truncate = true;
+        }),
+        ("deepseek-v2", "no groups", without_groups),
+        ("deepseek-v2", "no factor of the weights", without_factor),
+        ("deepseek-v2", "no scaling of the rotation", |config| config.rope.scaling = RopeScaling::Default),
+        ("deepseek-v2", "scores without the factor of the scaling", |config| {
+            latent(config, |latent| latent.scale = 20.0_f64.sqrt().recip());
+        }),
+        ("deepseek-v3", "no groups", without_groups),
+        ("deepseek-v3", "no factor of the weights", without_factor),
+        ("deepseek-v3", "no bias of the choice", without_bias),
+        ("deepseek-v3", "weights that are not renormalised", |config| renormalised(config, None)),
+        ("deepseek-v3", "halves rotated instead of neighbours", |config| {
+            config.rope.pairing = RotaryPairing::Halves;
+        }),
+        ("deepseek-v3", "no scaling of the rotation", |config| config.rope.scaling = RopeScaling::Default),
         ("minimax-m2", "no bias of the choice", without_bias),
         ("minimax-m2", "the whole head rotated", |config| config.rope.part = 1.0),
         ("mixtral", "another base of the rotation", |config| config.rope.theta *= 2.0),

@@ -54,7 +54,7 @@ impl Deployment {
         if self.blocks_behind(window, self.drafts + 1) >= self.blocks_of_context() {
             return Windowed::No;
         }
-        if config.attentions().all(|attention| attention.window == Some(window)) {
+        if config.softmax_attentions().all(|attention| attention.window == Some(window)) {
             Windowed::All(window)
         } else {
             Windowed::Some(window)

@@ -16,7 +16,7 @@ use super::families::{Family, OwnProgram, Windows};
 use super::fields::{Fields, ShortJson};
 use super::layer::{FeedForwardPart, QkNorm, Router, Scores};
 use super::model::ModelConfig;
-use super::rope::RopeScaling;
+use super::rope::{RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
 
 /// Values of a key that change nothing.
@@ -170,8 +170,8 @@ const KEYS: &[KeyRule] = &[
             "rotary_emb_interleaved",
             "rope_traditional",
         ],
-        NO,
-        "rotating neighbouring dims is not supported",
+        Flag(|config| config.rope.pairing == RotaryPairing::Neighbours),
+        "contradicts the dims that the architecture rotates together",
     ),
     (
         &["rope_theta", "rotary_emb_base", "rotary_base", "rope_base", "global_rope_theta"],

@@ -24,14 +24,7 @@ pub enum AttentionPart {
     /// Softmax attention. Several query heads share a key head.
     Grouped(GroupedAttention),
     /// Softmax attention over keys and values that are projections of one latent vector per token.
-    Latent {
-        /// Width of the latent of keys and values.
-        width: usize,
-        /// Width of the latent of queries, or `None` if queries are projected directly.
-        query_width: Option<usize>,
-        /// Dims of a head that are rotated. All heads share these dims of the key.
-        rotary_dims: usize,
-    },
+    Latent(LatentAttention),
     /// Linear attention by the gated delta rule.
     GatedDelta {
         /// Number of key heads.
@@ -64,6 +57,40 @@ pub struct GroupedAttention {
     pub has_sinks: bool,
     /// Whether a gate multiplies the heads before the output projection.
     pub has_output_gate: bool,
+}
+
+/// Softmax attention over keys and values that are projections of one latent vector per token.
+///
+/// A query or key head has [`plain_dims`](Self::plain_dims), and then
+/// [`rotary_dims`](Self::rotary_dims). All heads share the rotated dims of the key, which are not a
+/// projection of the latent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatentAttention {
+    /// Width of the latent of keys and values.
+    pub width: usize,
+    /// Width of the latent of queries, or `None` if queries are projected directly.
+    pub query_width: Option<usize>,
+    /// Dims of a query or key head that are not rotated.
+    pub plain_dims: usize,
+    /// Dims of a query or key head that are rotated.
+    pub rotary_dims: usize,
+    /// Dims of a value head.
+    pub value_dims: usize,
+    /// Factor of the scores. It includes the factor of the rotary scaling.
+    pub scale: f64,
+    /// Number added to the mean square in the norms of both latents.
+    pub norm_epsilon: f64,
+    /// Rotary embedding of the layer. Its pairing says which of the rotated dims are pairs.
+    pub rotary: Rotary,
+}
+
+/// Facts about every attention by a softmax over keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftmaxAttention {
+    /// Number of keys that a token sees, itself included. `None`: all earlier tokens.
+    pub window: Option<usize>,
+    /// Rotary embedding of the layer.
+    pub rotary: Rotary,
 }
 
 /// Range of the norm of queries and keys.
@@ -261,12 +288,34 @@ impl Layer {
         norms: NormPlaces::Before,
     };
 
+    /// Returns which keys a token of the layer reads and how they are rotated, if the attention is
+    /// a softmax over keys.
+    #[must_use]
+    pub const fn softmax(&self) -> Option<SoftmaxAttention> {
+        match &self.attention {
+            AttentionPart::Grouped(GroupedAttention { window, rotary, .. }) => {
+                Some(SoftmaxAttention { window: *window, rotary: *rotary })
+            }
+            AttentionPart::Latent(latent) => Some(SoftmaxAttention { window: None, rotary: latent.rotary }),
+            AttentionPart::GatedDelta { .. } => None,
+        }
+    }
+
     /// Returns the grouped attention, if the layer has one.
     #[must_use]
     pub const fn grouped(&self) -> Option<&GroupedAttention> {
         match &self.attention {
             AttentionPart::Grouped(attention) => Some(attention),
-            AttentionPart::Latent { .. } | AttentionPart::GatedDelta { .. } => None,
+            AttentionPart::Latent(_) | AttentionPart::GatedDelta { .. } => None,
+        }
+    }
+
+    /// Returns the latent attention, if the layer has one.
+    #[must_use]
+    pub const fn latent(&self) -> Option<&LatentAttention> {
+        match &self.attention {
+            AttentionPart::Latent(attention) => Some(attention),
+            AttentionPart::Grouped(_) | AttentionPart::GatedDelta { .. } => None,
         }
     }
 

@@ -124,6 +124,14 @@ fn groups(fields: &mut Fields<'_>, keys: GroupKeys, experts: Option<usize>) -> O
     let summed = match keys {
         GroupKeys::None => return Some(None),
         GroupKeys::Always(summed) => summed,
+        GroupKeys::ByMethod(summed) if has_groups(fields)? => summed,
+        GroupKeys::ByMethod(_) => {
+            // Files with another method have the keys, and they mean nothing.
+            for key in [COUNT, KEPT] {
+                fields.get(key);
+            }
+            return Some(None);
+        }
     };
     let (count, kept) = (fields.size(COUNT), fields.size(KEPT));
     let (count, kept, experts) = (count?, kept?, experts?);
@@ -146,6 +154,24 @@ fn groups(fields: &mut Fields<'_>, keys: GroupKeys, experts: Option<usize>) -> O
         );
     }
     is_valid.then(|| (kept < count).then_some(ExpertGroups { count, kept, summed }))
+}
+
+/// Reads `topk_method`.
+fn has_groups(fields: &mut Fields<'_>) -> Option<bool> {
+    const KEY: &str = "topk_method";
+    let Some(value) = fields.get(KEY) else { return Some(false) };
+    match value.as_str() {
+        Some("greedy") => Some(false),
+        Some("group_limited_greedy") => Some(true),
+        _ => {
+            fields.report(
+                Diagnostic::new(fields.place(KEY), "contradicts the router of this architecture")
+                    .expected("\"greedy\" or \"group_limited_greedy\"")
+                    .found(ShortJson(value)),
+            );
+            None
+        }
+    }
 }
 
 /// Refuses a token that needs more experts than it can choose from.
@@ -237,7 +263,7 @@ pub(super) fn few_enough(fields: &mut Fields<'_>, layers: usize) -> Option<()> {
 }
 
 /// Reads a size that can be 0. Absence is a problem.
-fn count(fields: &mut Fields<'_>, key: &str) -> Option<usize> {
+pub(super) fn count(fields: &mut Fields<'_>, key: &str) -> Option<usize> {
     if fields.get(key).and_then(Value::as_u64) == Some(0) { Some(0) } else { fields.size(key) }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod families;
 mod fields;
 mod generation;
 mod keys;
+mod latent_fields;
 mod layer;
 mod lora;
 mod mixture_fields;
@@ -31,8 +32,8 @@ pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
-    Activation, AttentionPart, ExpertGroups, FeedForwardPart, GroupedAttention, Layer, Mixture, NormPlaces,
-    NormWeight, QkNorm, Rotary, Router, Scores, SharedExpert,
+    Activation, AttentionPart, ExpertGroups, FeedForwardPart, GroupedAttention, LatentAttention, Layer,
+    Mixture, NormPlaces, NormWeight, QkNorm, Rotary, Router, Scores, SharedExpert, SoftmaxAttention,
 };
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};

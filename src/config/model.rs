@@ -6,9 +6,9 @@
 //!
 //! Not here: weights. Opening a checkpoint checks whether its tensors exist and have these sizes.
 
-use super::families::Family;
+use super::families::{Family, UNSUPPORTED};
 use super::fields::{Fields, parse_object};
-use super::layer::{GroupedAttention, Layer, NormWeight, Rotary};
+use super::layer::{GroupedAttention, Layer, NormWeight, Rotary, SoftmaxAttention};
 use super::rope::Rope;
 use super::{keys, reader};
 use crate::base::{DType, Diagnostic, Diagnostics};
@@ -26,14 +26,19 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of decoder layers.
     pub layers: usize,
+    /// Number of layers for multi-token prediction that a checkpoint can have behind the last
+    /// layer. No program reads them.
+    pub prediction_layers: usize,
     /// Descriptions of layers: layer `l` has description `l` modulo their number, which is at least
     /// 1.
     pub pattern: Vec<Layer>,
     /// Query heads of a layer.
     pub heads: usize,
-    /// Key and value heads of a layer. The number divides [`Self::heads`].
+    /// Key and value heads of a layer. The number divides [`Self::heads`]. Latent attention has
+    /// one: the rows of its cache, which all heads share.
     pub kv_heads: usize,
-    /// Dims of a head, an even number. `heads * head_dim` can differ from [`Self::hidden_size`].
+    /// Dims of a query or key head, as attention reads them. `heads * head_dim` can differ from
+    /// [`Self::hidden_size`]. Of latent attention, the width of a row of the cache.
     pub head_dim: usize,
     /// Rows of the gate weight, and of the up weight.
     pub intermediate_size: usize,
@@ -143,6 +148,21 @@ impl ModelConfig {
         (0..self.layers).filter_map(|layer| self.layer(layer).grouped())
     }
 
+    /// Returns whether the tensor belongs to a layer for multi-token prediction. A checkpoint can
+    /// have such tensors, and no program reads them.
+    #[must_use]
+    pub fn is_prediction_tensor(&self, name: &str) -> bool {
+        let number = name.strip_prefix(self.family.table().tensors.layer_prefix);
+        let number = number.and_then(|rest| rest.split_once('.')).and_then(|(number, _)| number.parse().ok());
+        let predicted = self.layers..self.layers + self.prediction_layers;
+        number.is_some_and(|number: usize| predicted.contains(&number))
+    }
+
+    /// Returns the softmax attentions of all layers that have one, grouped or latent.
+    pub fn softmax_attentions(&self) -> impl Iterator<Item = SoftmaxAttention> {
+        (0..self.layers).filter_map(|layer| self.layer(layer).softmax())
+    }
+
     /// Returns the window of the layers that have one. All windows of a model are equal.
     #[must_use]
     pub fn window(&self) -> Option<usize> {
@@ -186,7 +206,7 @@ fn family(fields: &mut Fields<'_>, families: &[Family]) -> Option<Family> {
         (Some(name), _) => {
             (name, "architectures", families.iter().copied().find(|f| f.architecture() == name))
         }
-        (None, Some(name)) => (name, "model_type", families.iter().copied().find(|f| f.model_type() == name)),
+        (None, Some(name)) => (name, "model_type", families.iter().copied().find(|f| f.has_model_type(name))),
         (None, None) => {
             if fields.get("architectures").is_none() && fields.get("model_type").is_none() {
                 fields.report(
@@ -199,15 +219,17 @@ fn family(fields: &mut Fields<'_>, families: &[Family]) -> Option<Family> {
         }
     };
     let Some(family) = known_family else {
-        fields.report(
-            Diagnostic::new(fields.place(field), "unknown architecture")
-                .expected(known(families))
-                .found(format!("`{name}`")),
-        );
+        let unsupported = UNSUPPORTED.iter().find(|architecture| architecture.names.contains(&name));
+        let message = if unsupported.is_some() { "unsupported architecture" } else { "unknown architecture" };
+        let mut problem = Diagnostic::new(fields.place(field), message)
+            .expected(known(families))
+            .found(format!("`{name}`"));
+        problem.help = unsupported.map(|architecture| architecture.reason.to_owned());
+        fields.report(problem);
         return None;
     };
     if let Some(model_type) = model_type
-        && model_type != family.model_type()
+        && !family.has_model_type(model_type)
     {
         fields.report(
             Diagnostic::new(fields.place("model_type"), format!("contradicts the architecture {family}"))

@@ -12,6 +12,7 @@ use super::families::{
     Absent, ActivationKeys, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
 };
 use super::fields::{Fields, LARGEST_SIZE, ShortJson};
+use super::latent_fields::{self, LatentDims};
 use super::layer::{Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Rotary};
 use super::mixture_fields::{self, ModelSizes};
 use super::model::{LogN, ModelConfig};
@@ -27,8 +28,11 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let layers = fields.size("num_hidden_layers");
     let kinds = layer_kinds(fields, layers, table.windows);
     let heads = fields.size("num_attention_heads");
-    let kv_heads = kv_heads(fields, keys, heads);
-    let head_dim = head_dim(fields, keys, hidden_size, heads);
+    let latent = keys.is_latent.then(|| latent_fields::read(fields));
+    let (kv_heads, head_dim) = match latent {
+        Some(dims) => (heads, dims.as_ref().map(LatentDims::head_dim)),
+        None => (kv_heads(fields, keys, heads), head_dim(fields, keys, hidden_size, heads)),
+    };
     let written = fields.size("intermediate_size");
     let intermediate_size = match keys.intermediate {
         Intermediate::Each => written,
@@ -38,6 +42,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let positions = positions(fields, keys, head_dim);
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(keys.tied);
     let layer = layer(fields, table);
+    let prediction_layers = prediction_layers(fields, keys);
     let sizes = ModelSizes { layers, intermediate: intermediate_size };
     let dense = layer.map(|layer| layer.feed_forward);
     let parts = match mixture {
@@ -53,8 +58,18 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         heads_fill(fields, keys.head_dim, hidden, [heads, dim])?;
     }
     let Positions { ropes, logn, max_positions } = positions?;
-    let (kinds, layer, head_dim) = (kinds?, layer?, head_dim?);
-    rotates_pairs(fields, &ropes.global, keys, head_dim)?;
+    let (kinds, mut layer, mut head_dim, mut kv_heads) = (kinds?, layer?, head_dim?, kv_heads?);
+    let mut rope = ropes.global;
+    match latent {
+        Some(dims) => {
+            let dims = dims?;
+            // Attention reads rows of the latent and of the rotated key, which all heads share.
+            (kv_heads, head_dim) = (1, dims.row_width());
+            rope.part = Rope::part_of(dims.rotary_dims, head_dim);
+            layer.attention = AttentionPart::Latent(dims.attention(ropes.score_factor));
+        }
+        None => rotates_pairs(fields, &rope, keys, head_dim)?,
+    }
     let has_local = ropes.local.is_some();
     let (parts, layers) = (parts?, layers?);
     let described = |number: usize| {
@@ -76,15 +91,16 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         vocab_size: vocab_size?,
         hidden_size: hidden_size?,
         layers,
+        prediction_layers: prediction_layers?,
         pattern: shortest_period(described),
         heads: heads?,
-        kv_heads: kv_heads?,
+        kv_heads,
         head_dim,
         intermediate_size: intermediate_size?,
         norm_epsilon: norm_epsilon?,
         norm_weight: table.norm_weight,
         max_positions,
-        rope: ropes.global,
+        rope,
         local_rope: ropes.local,
         logn,
         scales_embedding: table.scales_embedding,
@@ -92,6 +108,14 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         tied_embeddings,
         dtype: dtype?,
     })
+}
+
+/// Reads the number of layers for multi-token prediction.
+fn prediction_layers(fields: &mut Fields<'_>, keys: &Keys) -> Option<usize> {
+    match keys.prediction_layers {
+        Some(key) if fields.get(key).is_some() => mixture_fields::count(fields, key),
+        _ => Some(0),
+    }
 }
 
 /// Facts that can differ between layers of one model.
@@ -306,7 +330,7 @@ fn qwen_v1_positions(fields: &mut Fields<'_>) -> Option<Positions> {
     let scaling =
         if dynamic_ntk? { RopeScaling::QwenDynamicNtk { trained_length } } else { RopeScaling::Default };
     Some(Positions {
-        ropes: Ropes { global: Rope { scaling, ..Rope::plain(theta?) }, local: None },
+        ropes: Ropes { global: Rope { scaling, ..Rope::plain(theta?) }, local: None, score_factor: 1.0 },
         logn: logn?.then_some(LogN { trained_length }),
         max_positions: max_positions?,
     })

@@ -11,7 +11,7 @@
 
 use super::families::{RotaryKeys, RotatedPart, StandardRotary};
 use super::fields::{Fields, ShortJson};
-use super::rope::{Rope, RopeScaling};
+use super::rope::{Rope, RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
 
 #[derive(Debug)]
@@ -19,6 +19,14 @@ pub(super) struct Ropes {
     pub(super) global: Rope,
     /// The embedding of layers with a window, if the family has two.
     pub(super) local: Option<Rope>,
+    /// Factor of the scores of latent attention.
+    pub(super) score_factor: f64,
+}
+
+/// The embedding of layers without a window.
+struct Global {
+    rope: Rope,
+    score_factor: f64,
 }
 
 /// Sizes that the embeddings of a file depend on, if they could be read.
@@ -53,7 +61,8 @@ pub(super) fn read(fields: &mut Fields<'_>, sizes: RopeSizes, keys: &RotaryKeys)
         object => (None, object),
     };
     let Some(local_theta) = local_theta else {
-        return Some(Ropes { global: context.global(fields, newer)?, local: None });
+        let Global { rope, score_factor } = context.global(fields, newer)?;
+        return Some(Ropes { global: rope, local: None, score_factor });
     };
     let (newer, sliding) = match by_kind {
         Some(mut object) => {
@@ -71,7 +80,8 @@ pub(super) fn read(fields: &mut Fields<'_>, sizes: RopeSizes, keys: &RotaryKeys)
     let theta = sliding.as_ref().and_then(|object| object.theta).or(older).unwrap_or(local_theta);
     let scaling = sliding.map_or(Some(RopeScaling::Default), |object| object.scaling);
     let local = Rope { scaling: scaling?, pairing, ..Rope::plain(above_one(fields, theta)?) };
-    Some(Ropes { global: global?, local: Some(local) })
+    let Global { rope, score_factor } = global?;
+    Some(Ropes { global: rope, local: Some(local), score_factor })
 }
 
 /// Facts that all rotary objects of a file share.
@@ -83,7 +93,7 @@ struct Context {
 }
 
 impl Context {
-    fn global(&self, fields: &mut Fields<'_>, newer: Option<Fields<'_>>) -> Option<Rope> {
+    fn global(&self, fields: &mut Fields<'_>, newer: Option<Fields<'_>>) -> Option<Global> {
         let outer_theta = fields.optional_positive("rope_theta");
         let older = fields.nested("rope_scaling").map(|nested| self.object(fields, nested));
         let newer = newer.map(|nested| self.object(fields, nested));
@@ -120,11 +130,22 @@ impl Context {
             RotatedPart::Factor(absent) => Some(written.unwrap_or(absent)),
             RotatedPart::Dims(key) => self.part_of_dims(fields, key, written),
         };
-        let scaling = match newer.or(older) {
-            Some(object) => object.scaling,
-            None => Some(RopeScaling::Default),
+        let pairing = self.pairing(fields);
+        let (scaling, score_factor) = match newer.or(older) {
+            Some(object) => (object.scaling, object.score_factor),
+            None => (Some(RopeScaling::Default), 1.0),
         };
-        Some(Rope { scaling: scaling?, part: part?, pairing: self.keys.pairing, ..Rope::plain(theta?) })
+        let rope = Rope { scaling: scaling?, part: part?, pairing: pairing?, ..Rope::plain(theta?) };
+        Some(Global { rope, score_factor })
+    }
+
+    /// Reads the dims that are rotated together.
+    fn pairing(&self, fields: &mut Fields<'_>) -> Option<RotaryPairing> {
+        let Some(key) = self.keys.interleave.filter(|key| fields.get(key).is_some()) else {
+            return Some(self.keys.pairing);
+        };
+        let interleave = fields.optional_flag(key)?;
+        Some(if interleave { RotaryPairing::Neighbours } else { RotaryPairing::Halves })
     }
 
     /// Returns the rotated part of a head from its rotated dims. `written` is the part in files of
@@ -165,8 +186,9 @@ impl Context {
         if scaling.is_some() {
             Self::refuse_unread(&mut object);
         }
+        let score_factor = score_factor(&object, scaling.as_ref());
         fields.absorb(object);
-        RopeObject { theta, scaling, part }
+        RopeObject { theta, scaling, score_factor, part }
     }
 
     fn refuse_unread(object: &mut Fields<'_>) {
@@ -212,6 +234,8 @@ struct RopeObject {
     theta: Option<f64>,
     /// `None` if it could not be read. The problem is reported then.
     scaling: Option<RopeScaling>,
+    /// Factor of the scores of latent attention.
+    score_factor: f64,
     /// Rotated part of a head, if the object has it.
     part: Option<f64>,
 }
@@ -337,6 +361,16 @@ fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Optio
     })
 }
 
+/// Returns the factor of the scores of latent attention: the square of the growth that
+/// `mscale_all_dim` gives.
+fn score_factor(object: &Fields<'_>, scaling: Option<&RopeScaling>) -> f64 {
+    let all_dim = object.get("mscale_all_dim").and_then(serde_json::Value::as_f64);
+    match (scaling, all_dim) {
+        (Some(RopeScaling::Yarn { factor, .. }), Some(all_dim)) => yarn_magnitude(*factor, all_dim).powi(2),
+        _ => 1.0,
+    }
+}
+
 /// Returns the growth of attention logits that `YaRN` recommends for a context `factor` times as
 /// long.
 fn yarn_magnitude(factor: f64, scale: f64) -> f64 {
@@ -399,11 +433,10 @@ fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{RopeSizes, read};
+    use super::{RopeSizes, RotaryPairing, read};
     use crate::base::Diagnostics;
     use crate::config::families::{RotaryKeys, RotatedPart, StandardRotary};
     use crate::config::fields::{Fields, parse_object};
-    use crate::config::rope::RotaryPairing;
     use crate::config::{Rope, RopeScaling};
 
     fn keys(absent_theta: Option<f64>) -> RotaryKeys {
@@ -411,6 +444,7 @@ mod tests {
             absent_theta,
             part: RotatedPart::Whole,
             pairing: RotaryPairing::Halves,
+            interleave: None,
             local_theta: None,
             needs_scaling: false,
         })

@@ -5,10 +5,13 @@
 //! Invariants: a checkpoint has all listed tensors. Layers for multi-token prediction are not in
 //! the list.
 //!
-//! Not here: reading of checkpoints, and formats of quantised weights.
+//! Not here: reading of checkpoints, formats of quantised weights, and the gated delta rule, which
+//! no family has.
 
 use super::families::{ExpertStack, ExpertTensors, Projections, Tensors};
-use super::layer::{AttentionPart, FeedForwardPart, GroupedAttention, Layer, Mixture, QkNorm};
+use super::layer::{
+    AttentionPart, FeedForwardPart, GroupedAttention, LatentAttention, Layer, Mixture, QkNorm,
+};
 use super::model::ModelConfig;
 
 /// A tensor of the checkpoints of a model.
@@ -80,7 +83,8 @@ impl ModelConfig {
         }
         match attention {
             AttentionPart::Grouped(attention) => self.grouped_tensors(&mut list, tensors, attention),
-            AttentionPart::Latent { .. } | AttentionPart::GatedDelta { .. } => {}
+            AttentionPart::Latent(attention) => self.latent_tensors(&mut list, tensors, attention),
+            AttentionPart::GatedDelta { .. } => {}
         }
         match feed_forward {
             FeedForwardPart::Dense { has_bias, .. } => {
@@ -119,6 +123,24 @@ impl ModelConfig {
         if attention.has_sinks {
             list.tensor(tensors.sinks, &[self.heads]);
         }
+    }
+
+    fn latent_tensors(&self, list: &mut List, tensors: &Tensors, attention: &LatentAttention) {
+        let (hidden, heads, names) = (self.hidden_size, self.heads, &tensors.latent);
+        let LatentAttention { width, plain_dims, rotary_dims, value_dims, .. } = *attention;
+        let query = heads * (plain_dims + rotary_dims);
+        match attention.query_width {
+            Some(latent) => {
+                list.weight(names.query_down, [latent, hidden]);
+                list.tensor(names.query_norm, &[latent]);
+                list.weight(names.query_up, [query, latent]);
+            }
+            None => list.weight(names.query, [query, hidden]),
+        }
+        list.weight(names.kv_down, [width + rotary_dims, hidden]);
+        list.tensor(names.kv_norm, &[width]);
+        list.weight(names.kv_up, [heads * (plain_dims + value_dims), width]);
+        list.weight(tensors.attention_out, [hidden, heads * value_dims]);
     }
 
     fn mixture_tensors(&self, list: &mut List, tensors: &ExpertTensors, mixture: &Mixture) {
@@ -250,4 +272,43 @@ mod tests {
         assert_eq!(total, 494_032_768);
         assert_eq!(active, total);
     }
+    // ZZ
+    #[test]
+    fn zz_fixture_tensors() {
+        let root = std::path::Path::new("/work/shared/fixtures_mixtures");
+        for folder in std::fs::read_dir(root).unwrap() {
+            let folder = folder.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else { continue };
+            let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+            let config = match ModelConfig::from_json(&text) {
+                Ok(config) => config,
+                Err(problems) => {
+                    println!("{name}: {problems}");
+                    continue;
+                }
+            };
+            let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+            for file in std::fs::read_dir(&folder).unwrap() {
+                let file = file.unwrap().path();
+                let n = file.file_name().unwrap().to_str().unwrap();
+                if n.starts_with("model") && n.ends_with(".safetensors") {
+                    let bytes = std::fs::read(&file).unwrap();
+                    let st = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+                    for (name, view) in st.tensors() {
+                        found.insert(name, view.shape().to_vec());
+                    }
+                }
+            }
+            let mut listed: BTreeMap<String, Vec<usize>> =
+                tensors(&config).into_iter().map(|tensor| (tensor.name, tensor.shape)).collect();
+            let common: Vec<String> =
+                listed.iter().filter(|(n, s)| found.get(*n) == Some(*s)).map(|(n, _)| n.clone()).collect();
+            for name in &common {
+                listed.remove(name);
+                found.remove(name);
+            }
+            println!("{name}: {} common, only listed {listed:?}, only found {found:?}", common.len());
+        }
+    }
+    // ZZ
 }

@@ -1,10 +1,12 @@
 //! A checkpoint folder, opened and checked.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{GenerationConfig, ModelConfig};
+use crate::program::Role;
 use crate::program::models::{
     Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder, embedding_tensor,
 };
@@ -136,12 +138,22 @@ fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConf
 fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
     let run = RunShape::new(1, 1, 1);
     let program = decoder(config, run, DType::F32, Head::AllLogits)?;
-    let tensor = |(name, shape): (String, Shape)| ExpectedTensor { name, shape };
+    let params = program.with_role(Role::Param).map(|id| &program.values[id]);
+    let packed: BTreeSet<String> = params
+        .filter_map(|value| value.source.as_ref()?.packed(&value.shape))
+        .flat_map(|tensors| tensors.map(|(name, _)| name))
+        .collect();
+    let tensor = |(name, shape): (String, Shape)| {
+        let is_packed = packed.contains(&name);
+        ExpectedTensor { name, shape, is_packed }
+    };
     let expected: Vec<ExpectedTensor> = checkpoint_tensors(&program).into_iter().map(tensor).collect();
     let mut ignored = IGNORED_TENSORS.to_vec();
     if config.tied_embeddings {
         ignored.push("lm_head.weight");
     }
+    let names = checkpoint.tensors().map(|(name, _)| name);
+    ignored.extend(names.filter(|name| config.is_prediction_tensor(name)));
     checkpoint.check(&expected, &ignored)
 }
 
@@ -204,6 +216,18 @@ mod tests {
         let model = Model::open(folder.path()).unwrap();
         assert_eq!(Some(model.config.dtype), model.checkpoint.dtype());
         assert_eq!(model.config.dtype, DType::BF16);
+    }
+
+    #[test]
+    fn layers_for_prediction_are_left_alone() {
+        let model = Model::open(&repository("models/kjv-qwen2")).unwrap();
+        let layers = model.config.layers - 1;
+        let config = ModelConfig { layers, prediction_layers: 1, ..model.config.clone() };
+        check(&config, &model.checkpoint).unwrap();
+        let config = ModelConfig { layers, ..model.config };
+        let message = check(&config, &model.checkpoint).unwrap_err().to_string();
+        assert!(message.contains(&format!("model.layers.{layers}.")), "{message}");
+        assert!(message.contains("unexpected tensor"), "{message}");
     }
 
     /// Some programs store the table of a tied model under the head's name only.

@@ -223,8 +223,8 @@ pub fn verify_on(
     let one =
         group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&layered, precision, reference)?;
-    let mut verification = Verification::default();
-    verification.experts = given.as_ref().map(|given| choices::compare(program, &values, given));
+    let experts = given.as_ref().map(|given| choices::compare(program, &values, given));
+    let mut verification = Verification { experts, ..Verification::default() };
     if let Some((one, _)) = &one {
         one.compare(program, &values, precision, deployment.order, &mut verification);
     }

@@ -286,7 +286,8 @@ impl Pins {
             .is_some_and(|(heads, stream)| heads < stream);
         let is_auto = rows.is_empty() && !is_quantised && !is_narrow;
         let base = if is_auto { Self::auto(residual) } else { Self::megatron(residual) };
-        let mut pins = base.value("residual.*", &stream);
+        // Rows of experts are summed before they are weighted, so that the sum of each is exact.
+        let mut pins = base.value("residual.*", &stream).value("layers.*.mlp.experts.rows", &stream);
         if let Some(depth) = depth() {
             let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);
             let dealt = inputs.filter(|value| value.shape.rank() > 0);

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::base::{DType, IdVec, Shape, define_id};
 
 use super::op::Kind;
+use super::stored_dims::StoredDims;
 use super::tensor_names::TensorNames;
 
 define_id!(
@@ -97,15 +98,51 @@ impl Source {
     /// Returns the checkpoint tensors of a param of shape `shape`.
     ///
     /// # Errors
-    /// A sentence, if the name is not a valid pattern, or if the first dims of the param do not
-    /// count its names.
+    /// A sentence that describes the first problem:
+    /// - The name is not a valid pattern, or the first dims of the param do not count its names.
+    /// - The form has an order of dims, but the source is a stack or a part of a tensor, or the
+    ///   order does not fit.
     pub fn stack(&self, shape: &Shape) -> Result<Stack, String> {
         let names = TensorNames::parse(&self.tensor)?;
+        if let Form::Blocks { block_elems, stride_elems } = self.form
+            && (names.count() > 1
+                || block_elems == 0
+                || stride_elems < block_elems
+                || !shape.elems().is_multiple_of(block_elems))
+        {
+            return Err(format!(
+                "{shape} has no blocks of {block_elems} elements, {stride_elems} apart, in one tensor"
+            ));
+        }
+        if let Some(dims) = self.form.dims() {
+            let stored = dims.shape(shape)?;
+            if names.count() > 1 || self.element_offset > 0 {
+                return Err("an order of dims is for one whole tensor".to_owned());
+            }
+            let columns = stored.last().copied().unwrap_or(0);
+            if matches!(self.form, Form::Mxfp4(_)) && !columns.is_multiple_of(Form::MXFP4_BLOCK) {
+                return Err(format!("the rows of {stored} have no whole blocks of {}", Form::MXFP4_BLOCK));
+            }
+        }
         let mut counts = (0..=shape.rank()).map(|dims| shape[..dims].iter().product::<usize>());
         let Some(dims) = counts.position(|count| count == names.count()) else {
             return Err(format!("the first dims of {shape} do not count {} tensors", names.count()));
         };
         Ok(Stack { names, dims })
+    }
+
+    /// Returns the tensors of bytes that a param of packed numbers is stored in: the numbers, then
+    /// the scales. `None` for other forms, and if the param does not fit.
+    #[must_use]
+    pub fn packed(&self, shape: &Shape) -> Option<[(String, Shape); 2]> {
+        let Form::Mxfp4(dims) = self.form else { return None };
+        self.stack(shape).ok()?;
+        let stored = dims.shape(shape).ok()?;
+        let (columns, rows) = stored.split_last()?;
+        let blocks = [rows, &[columns / Form::MXFP4_BLOCK]].concat();
+        let bytes = [&blocks[..], &[Form::MXFP4_BLOCK / 2]].concat();
+        let name = |ending: &str| format!("{}{ending}", self.tensor);
+        Some([(name(Form::BLOCKS), bytes.into()), (name(Form::SCALES), blocks.into())])
     }
 }
 
@@ -125,34 +162,83 @@ pub enum Form {
         /// Number of elements per row.
         row_elems: usize,
     },
+    /// The numbers of blocks of consecutive elements that start `stride_elems` apart, such as the
+    /// key rows of each head in a tensor with the key and value rows of each head.
+    Blocks {
+        /// Number of elements per block.
+        block_elems: usize,
+        /// Number of elements between the starts of two blocks.
+        stride_elems: usize,
+    },
+    /// The numbers of a tensor that has the dims of the param in another order, converted to the
+    /// element type of the param.
+    Dims(StoredDims),
+    /// As [`Self::Dims`], but the numbers are stored in MXFP4. The last stored dim is split into
+    /// blocks of 32 numbers with one scale. The numbers and the scales are two tensors of bytes,
+    /// named by [`Self::BLOCKS`] and [`Self::SCALES`].
+    Mxfp4(StoredDims),
 }
 
 impl Form {
     /// Largest magnitude of a quantised element.
     pub const LARGEST: f32 = 127.0;
+    /// Number of numbers in MXFP4 per scale.
+    pub const MXFP4_BLOCK: usize = 32;
+    /// End of the name of a tensor of packed numbers.
+    pub const BLOCKS: &str = "_blocks";
+    /// End of the name of a tensor with the scales of packed numbers.
+    pub const SCALES: &str = "_scales";
 
-    /// Parses a form such as `bytes/64`.
+    /// Parses a form such as `bytes/64` or `dims/0,21,3`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (name, row) = text.split_once('/')?;
-        let row_elems = row.parse().ok()?;
+        let (name, of) = text.split_once('/')?;
         match name {
-            "bytes" => Some(Self::RowBytes { row_elems }),
-            "scales" => Some(Self::RowScales { row_elems }),
+            "bytes" => Some(Self::RowBytes { row_elems: of.parse().ok()? }),
+            "scales" => Some(Self::RowScales { row_elems: of.parse().ok()? }),
+            "blocks" => {
+                let (block, stride) = of.split_once('/')?;
+                Some(Self::Blocks { block_elems: block.parse().ok()?, stride_elems: stride.parse().ok()? })
+            }
+            "dims" => Some(Self::Dims(StoredDims::parse(of).ok()?)),
+            "mxfp4" => Some(Self::Mxfp4(StoredDims::parse(of).ok()?)),
             _ => None,
+        }
+    }
+
+    /// Returns the order of dims of a whole tensor, for forms that have one.
+    #[must_use]
+    pub const fn dims(self) -> Option<StoredDims> {
+        match self {
+            Self::Dims(dims) | Self::Mxfp4(dims) => Some(dims),
+            Self::Numbers | Self::Blocks { .. } | Self::RowBytes { .. } | Self::RowScales { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    /// Prints `bytes/64`, `scales/64`, `dims/0,21,3` or `mxfp4/0,21,3`, and nothing for plain
+    /// numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Numbers => Ok(()),
+            Self::RowBytes { row_elems } => write!(f, "bytes/{row_elems}"),
+            Self::RowScales { row_elems } => write!(f, "scales/{row_elems}"),
+            Self::Blocks { block_elems, stride_elems } => write!(f, "blocks/{block_elems}/{stride_elems}"),
+            Self::Dims(dims) => write!(f, "dims/{dims}"),
+            Self::Mxfp4(dims) => write!(f, "mxfp4/{dims}"),
         }
     }
 }
 
 impl fmt::Display for Source {
-    /// Prints `from "lm_head.weight"+0`, with the pattern of a stack. Rows of 64 quantised numbers add ` bytes/64` or `
-    /// scales/64`.
+    /// Prints `from "lm_head.weight"+0`, with the pattern of a stack. Forms other than plain
+    /// numbers follow, such as ` bytes/64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from \"{}\"+{}", self.tensor, self.element_offset)?;
         match self.form {
             Form::Numbers => Ok(()),
-            Form::RowBytes { row_elems } => write!(f, " bytes/{row_elems}"),
-            Form::RowScales { row_elems } => write!(f, " scales/{row_elems}"),
+            form => write!(f, " {form}"),
         }
     }
 }
@@ -263,6 +349,37 @@ mod tests {
             Err("the first dims of [2,3] do not count 4 tensors".to_owned())
         );
         assert!(stack("e.{0..4.w", &[4]).unwrap_err().contains("without its partner"));
+    }
+
+    #[test]
+    fn an_order_of_dims_is_for_one_whole_tensor() {
+        let source = |tensor: &str, element_offset, form: &str| Source {
+            tensor: tensor.to_owned(),
+            element_offset,
+            form: Form::parse(form).unwrap(),
+        };
+        let shape = Shape::from([3, 2, 5, 64]);
+        let refused = |source: Source| source.stack(&shape).unwrap_err();
+        for form in ["dims/0,3,21", "mxfp4/0,21,3"] {
+            assert_eq!(source("w", 0, form).stack(&shape).unwrap().dims, 0);
+            assert_eq!(source("w", 0, form).form.to_string(), form);
+            for whole in [refused(source("w.{0..3}", 0, form)), refused(source("w", 1, form))] {
+                assert_eq!(whole, "an order of dims is for one whole tensor");
+            }
+        }
+        assert_eq!(refused(source("w", 0, "dims/0,1")), "`0,1` is an order of 2 dims, and [3,2,5,64] has 4");
+        assert_eq!(
+            refused(source("w", 0, "mxfp4/0,3,21")),
+            "the rows of [3,64,10] have no whole blocks of 32"
+        );
+        let packed = source("w", 0, "mxfp4/0,21,3").packed(&shape).unwrap();
+        let expected: [(String, Shape); 2] =
+            [("w_blocks".into(), [3, 10, 2, 16].into()), ("w_scales".into(), [3, 10, 2].into())];
+        assert_eq!(packed, expected);
+        assert_eq!(source("w", 0, "dims/0,21,3").packed(&shape), None);
+        for text in ["", "dims", "dims/", "dims/0,2", "mxfp4/a", "mxfp8/0", "bytes/x"] {
+            assert_eq!(Form::parse(text), None, "{text}");
+        }
     }
 
     #[test]

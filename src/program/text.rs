@@ -209,7 +209,7 @@ fn body_line(
         let element_offset = offset.parse().map_err(|_| format!("`{offset}` is no offset"))?;
         let form = match form {
             "" => Form::Numbers,
-            form => Form::parse(form).ok_or_else(|| format!("`{form}` is not a form of rows"))?,
+            form => Form::parse(form).ok_or_else(|| format!("`{form}` is not a form of a source"))?,
         };
         cursor.rest = "";
         source = Some(Source { tensor, element_offset, form });
@@ -346,6 +346,24 @@ mod tests {
         let text = print_with(&program, &notes);
         assert!(text.contains("f32[3,2,4,5] {tp,_,_,_} from \"l.{0..3}"), "{text}");
         assert_eq!(parse_with(&text, &|_| Ok(Vec::new())).unwrap(), (program, notes));
+    }
+
+    #[test]
+    fn an_order_of_dims_survives_its_text() {
+        let mut build = Builder::new("experts");
+        for (name, form) in [("a", "dims/0,3,21"), ("b", "mxfp4/0,21,3")] {
+            let form = Form::parse(form).unwrap();
+            let source = Source { tensor: name.to_owned(), element_offset: 0, form };
+            let weight = build.param_from(name, [3, 2, 4, 32], DType::F32, source);
+            build.output(name, weight);
+        }
+        let program = build.finish().unwrap();
+        let text = print(&program);
+        assert!(text.contains("from \"a\"+0 dims/0,3,21\n"), "{text}");
+        assert!(text.contains("from \"b\"+0 mxfp4/0,21,3\n"), "{text}");
+        assert_eq!(parse(&text).unwrap(), program);
+        let message = parse(&text.replace("0,3,21", "0,3,2")).unwrap_err().to_string();
+        assert!(message.contains("`dims/0,3,2` is not a form of a source"), "{message}");
     }
 
     #[test]

@@ -303,10 +303,9 @@ mod tests {
     #[test]
     fn a_stack_of_tensors_survives_its_text() {
         let mut plan = Plan::empty("experts".to_owned(), 0, 1, IdVec::new());
-        for (at, form) in [Form::Numbers, Form::RowBytes { row_elems: 5 }, Form::RowScales { row_elems: 5 }]
-            .iter()
-            .enumerate()
-        {
+        let forms =
+            ["bytes/5", "scales/5", "dims/0,3,21", "mxfp4/0,21,3"].map(Form::parse).map(Option::unwrap);
+        for (at, form) in [Form::Numbers].iter().chain(&forms).enumerate() {
             let tensor = "l.3.{4..8}.{gate,up}.weight".to_owned();
             plan.params.push(Tensor {
                 name: format!("w{at}"),
@@ -320,6 +319,7 @@ mod tests {
         }
         let text = plan.to_string();
         assert!(text.contains("from \"l.3.{4..8}.{gate,up}.weight\"+30 bytes/5\n"), "{text}");
+        assert!(text.contains("+30 dims/0,3,21\n"), "{text}");
         assert_eq!(parse(&text).unwrap(), plan);
     }
 }

@@ -217,9 +217,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         order: recipe.order(),
     };
     let (order, levels) = (parts.order, parts.levels());
-    let pins_of = |loss: &Program| {
-        pins(config, loss, &mesh, layout.residual, layout.experts, layout.zero, order, levels)
-    };
+    let pins_of = |loss: &Program| pins(config, loss, &mesh, layout, order, levels);
     if layout.stages > 1 {
         // Each layer is its own part first, so that `cut` can time it.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };

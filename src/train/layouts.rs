@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::config::ModelConfig;
-use crate::placement::{
-    COLUMNS, DEPTH, ExpertShards, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place,
-};
+use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::tree::SumOrder;
@@ -115,14 +113,12 @@ pub fn pins(
     config: &ModelConfig,
     loss: &Program,
     mesh: &Mesh,
-    residual: Residual,
-    experts: ExpertShards,
-    zero: Zero,
+    layout: &super::compile::Layout,
     order: SumOrder,
     levels: usize,
 ) -> Result<Pins, Diagnostics> {
-    let names = mesh.axis_names();
-    let (base, placed) = with_adapters(activations(config, loss, mesh, residual, experts), loss, mesh)?;
+    let (names, zero) = (mesh.axis_names(), layout.zero);
+    let (base, placed) = with_adapters(activations(config, loss, mesh, layout), loss, mesh)?;
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
@@ -193,15 +189,10 @@ fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
 }
 
 /// Pins inputs, the residual stream and its gradient. Weight layouts follow from them.
-fn activations(
-    config: &ModelConfig,
-    loss: &Program,
-    mesh: &Mesh,
-    residual: Residual,
-    experts: ExpertShards,
-) -> Pins {
+fn activations(config: &ModelConfig, loss: &Program, mesh: &Mesh, layout: &super::compile::Layout) -> Pins {
+    let residual = layout.residual;
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
-    let mut pins = crate::compile::pins(config, loss, mesh, residual, experts);
+    let mut pins = crate::compile::pins(config, loss, mesh, residual, layout.experts);
     let batches =
         loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));

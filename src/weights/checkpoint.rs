@@ -44,6 +44,8 @@ pub struct ExpectedTensor {
     pub name: String,
     /// Tensor shape in the checkpoint.
     pub shape: Shape,
+    /// The tensor has bytes of packed numbers or of their scales. Other tensors are floats.
+    pub is_packed: bool,
 }
 
 /// An open checkpoint. Ranks can share it, because reads take `&self`.
@@ -167,7 +169,7 @@ impl Checkpoint {
     }
 
     /// Checks that the checkpoint has exactly the tensors that a model needs, with their shapes and
-    /// a floating-point type. An unexpected tensor often means that `config.json` is wrong.
+    /// types. An unexpected tensor often means that `config.json` is wrong.
     ///
     /// Unexpected tensors are allowed if their names end with an entry of `ignorable`. An example
     /// is `lm_head.weight` in a model with tied embeddings.
@@ -177,7 +179,7 @@ impl Checkpoint {
     pub fn check(&self, expected: &[ExpectedTensor], ignorable: &[&str]) -> Result<(), Diagnostics> {
         let mut problems = TensorProblems::default();
         let mut unexpected: BTreeMap<&str, &TensorInfo> = self.tensors().collect();
-        for ExpectedTensor { name, shape } in expected {
+        for ExpectedTensor { name, shape, is_packed } in expected {
             unexpected.remove(name.as_str());
             let Some(stored) = self.tensor(name) else {
                 problems.push(
@@ -200,12 +202,12 @@ impl Checkpoint {
                         .help("config.json and the weights are of different models"),
                 );
             }
-            if !stored.dtype.is_float() {
+            if if *is_packed { stored.dtype != DType::U8 } else { !stored.dtype.is_float() } {
                 problems.push(
                     name,
                     stored.dtype.name(),
                     Diagnostic::new(place(), "wrong element type")
-                        .expected("f32, f16 or bf16")
+                        .expected(if *is_packed { "u8" } else { "f32, f16 or bf16" })
                         .found(stored.dtype),
                 );
             }

@@ -118,7 +118,7 @@ fn decode(from: DType, source: &[u8], values: &mut [f32]) {
 }
 
 /// Writes the values. The error is the index of the first value that does not fit.
-fn encode(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), usize> {
+pub(super) fn encode(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), usize> {
     match to {
         DType::F16 => {
             let mut halves = [f16::ZERO; BLOCK];

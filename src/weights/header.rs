@@ -177,11 +177,12 @@ impl AnyEntry {
             Dtype::BF16 => DType::BF16,
             Dtype::I32 => DType::I32,
             Dtype::I64 => DType::I64,
+            Dtype::U8 => DType::U8,
             Dtype::BOOL => DType::Bool,
             other => {
                 problems.push(
                     Diagnostic::new(place(file, &self.name), "unsupported element type")
-                        .expected("F32, F16 or BF16 (I32, I64 and BOOL for other than weights)")
+                        .expected("F32, F16 or BF16 (U8 for packed weights; I32, I64 and BOOL for others)")
                         .found(other)
                         .help("convert the checkpoint to one of these"),
                 );

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - Each byte is read at most once for all ranks. A quantised weight is read once for its integers
-//!   and once for its scales.
+//!   and once for its scales, and a tensor with interleaved matrices once for each matrix.
 //! - The only extra memory is the buffers of the readers.
 
 use std::num::NonZero;

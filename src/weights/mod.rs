@@ -20,6 +20,8 @@ pub mod file;
 mod header;
 mod json;
 mod load;
+mod mxfp4;
+mod permuted;
 mod quantise;
 mod slice;
 mod weight;

@@ -2,9 +2,10 @@
 //!
 //! Input: a checkpoint and the shards of one weight. Output: pieces, in any order.
 //!
-//! Invariants: each piece is part of one tensor. It is read once, and a rank receives its part of a
+//! Invariants: each piece is part of one tensor, or of one block of it. It is read once, and a rank receives its part of a
 //! piece in one write. Tensors that no local rank needs, and gaps of a page or more that no local
-//! rank needs, are not read.
+//! rank needs, are not read. If the tensor has its dims in another order, the pieces can share
+//! pages of the file, and numbers that are interleaved with a piece are read with it.
 //!
 //! Not here: devices and threads.
 
@@ -13,11 +14,13 @@ use std::ops::Range;
 use rustix::param::page_size;
 
 use super::checkpoint::Checkpoint;
+use super::mxfp4::Mxfp4;
+use super::permuted::{Buffers, Numbers, Permuted};
 use super::quantise;
 use super::slice::{self, PIECE_BYTES, StoredView, at_least};
 use crate::base::{DType, Shape};
 use crate::exec::Error;
-use crate::placement::shard::runs::{Runs, elements_before};
+use crate::placement::shard::runs::{Runs, elements_before, shared};
 use crate::program::{Form, Source};
 use crate::schedule::plan::Tensor;
 
@@ -28,10 +31,9 @@ pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Res
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
 pub(super) struct Weight<'a> {
-    /// Tensors of the stack, in order.
-    tensors: Vec<StoredView<'a>>,
-    /// Number of elements of the weight in each tensor.
-    tensor_elems: usize,
+    tensors: Tensors<'a>,
+    /// Number of elements in each block. The blocks are split into pieces.
+    block_elems: usize,
     shape: &'a Shape,
     dtype: DType,
     form: Form,
@@ -44,10 +46,17 @@ pub(super) struct Weight<'a> {
     gap_elems: usize,
 }
 
+enum Tensors<'a> {
+    /// Tensors in order, each with a block of the weight.
+    Stack(Vec<StoredView<'a>>),
+    /// One tensor with another order of dims.
+    Permuted(Box<Permuted<'a>>),
+}
+
 /// Reusable buffers for the pieces of any weight.
 #[derive(Default)]
 pub(super) struct Scratch {
-    raw: Vec<u8>,
+    buffers: Buffers,
     /// Elements of a piece, from the first to the last one that a rank needs.
     whole: Vec<u8>,
 }
@@ -72,56 +81,72 @@ impl<'a> Weight<'a> {
     ) -> Result<Self, Error> {
         let refused = |reason: String| slice::Error::Source { tensor: source.tensor.clone(), reason };
         let stack = source.stack(shape).map_err(refused)?;
-        let part = stack.part(shape);
-        let tensor_elems = part.elems();
+        if let Some(permuted) = permuted(checkpoint, source, shape, dtype)? {
+            let (block_elems, piece_elems) = (permuted.block_elems(), permuted.piece_elems());
+            let (tensors, form) = (Tensors::Permuted(Box::new(permuted)), source.form);
+            return Ok(Self {
+                tensors,
+                block_elems,
+                shape,
+                dtype,
+                form,
+                parts,
+                unit: 1,
+                piece_elems,
+                gap_elems: 0,
+            });
+        }
+        let part = match source.form {
+            Form::Blocks { block_elems, .. } => [block_elems].into(),
+            _ => stack.part(shape),
+        };
+        let block_elems = part.elems();
         // The elements and the type to read for one element of the weight.
         let (unit, from, rows) = match source.form {
-            Form::Numbers => (1, dtype, 1),
+            Form::Numbers | Form::Blocks { .. } | Form::Dims(_) | Form::Mxfp4(_) => (1, dtype, 1),
             Form::RowBytes { row_elems } => (row_elems.max(1), DType::F32, 1),
             Form::RowScales { row_elems } => (1, DType::F32, row_elems.max(1)),
         };
-        if !tensor_elems.is_multiple_of(unit) {
+        if !block_elems.is_multiple_of(unit) {
             return Err(refused(format!("{part} has no whole rows of {unit} elements")).into());
         }
         let stored_shape = match source.form {
             Form::RowScales { row_elems } => part.iter().copied().chain([row_elems]).collect(),
-            Form::Numbers | Form::RowBytes { .. } => part,
+            _ => part,
         };
-        let view = |name: String| {
-            StoredView::new(checkpoint.stored(&name)?, source.element_offset, &stored_shape, from)
+        let view = |name: &str, offset: usize| {
+            StoredView::new(checkpoint.stored(name)?, offset, &stored_shape, from)
         };
-        let tensors = stack.names.iter().map(view).collect::<Result<Vec<_>, _>>()?;
+        let first = source.element_offset;
+        let tensors = match source.form {
+            Form::Blocks { stride_elems, .. } => {
+                let starts = (0..shape.elems() / block_elems).map(|block| first + block * stride_elems);
+                starts.map(|start| view(&source.tensor, start)).collect::<Result<Vec<_>, _>>()?
+            }
+            _ => stack.names.iter().map(|name| view(&name, first)).collect::<Result<Vec<_>, _>>()?,
+        };
         let sizes = || tensors.iter().map(StoredView::stored_bytes);
         let widest = sizes().max().unwrap_or(1).max(from.size_bytes());
         let piece_elems = (PIECE_BYTES / (widest * unit * rows)).max(1) * unit;
         let gap_elems = (page_size() - 1) / (sizes().min().unwrap_or(1) * rows);
-        Ok(Self {
-            tensors,
-            tensor_elems,
-            shape,
-            dtype,
-            form: source.form,
-            parts,
-            unit,
-            piece_elems,
-            gap_elems,
-        })
+        let (tensors, form) = (Tensors::Stack(tensors), source.form);
+        Ok(Self { tensors, block_elems, shape, dtype, form, parts, unit, piece_elems, gap_elems })
     }
 
-    const fn pieces_of_tensor(&self) -> usize {
-        self.tensor_elems.div_ceil(self.piece_elems)
+    const fn pieces_of_block(&self) -> usize {
+        self.block_elems.div_ceil(self.piece_elems)
     }
 
     pub(super) fn pieces(&self) -> usize {
-        self.tensors.len() * self.pieces_of_tensor()
+        self.shape.elems() / self.block_elems.max(1) * self.pieces_of_block()
     }
 
     pub(super) fn give(&self, piece: usize, scratch: &mut Scratch, give: &mut Give<'_>) -> Result<(), Error> {
-        let (tensor, piece) = (piece / self.pieces_of_tensor(), piece % self.pieces_of_tensor());
+        let (block, piece) = (piece / self.pieces_of_block(), piece % self.pieces_of_block());
         let first = piece * self.piece_elems;
-        let last = (first + self.piece_elems).min(self.tensor_elems);
-        // Elements of the weight, counted over all tensors.
-        let piece = tensor * self.tensor_elems + first..tensor * self.tensor_elems + last;
+        let last = (first + self.piece_elems).min(self.block_elems);
+        // Elements of the weight, counted over all blocks.
+        let piece = block * self.block_elems + first..block * self.block_elems + last;
         let size = self.dtype.size_bytes();
         let held: Vec<Holding> = self
             .parts
@@ -129,24 +154,43 @@ impl<'a> Weight<'a> {
             .enumerate()
             .filter_map(|(at, part)| Holding::new(at, self.shape, part, &piece))
             .collect();
-        let Scratch { raw, whole } = scratch;
-        if let [alone] = held.as_slice()
+        let Scratch { buffers, whole } = scratch;
+        if let ([alone], Tensors::Stack(tensors)) = (held.as_slice(), &self.tensors)
             && alone.runs.gap().is_none_or(|gap| gap > self.gap_elems)
             && self.unit == 1
         {
             return give(alone.at, alone.elements.start * size, alone.elements.len() * size, &mut |out| {
                 alone.cut().try_for_each(|(run, at)| {
-                    self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size])
+                    let out = &mut out[at * size..(at + run.len()) * size];
+                    self.make(&tensors[block], block, run, &mut buffers.raw, out)
                 })
             });
         }
-        let needed = self.needed(&held);
-        let (Some(first), Some(last)) = (needed.first(), needed.last()) else { return Ok(()) };
-        let span = first.start..last.end;
+        let Some(span) =
+            held.iter().map(|held| held.span.clone()).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+        else {
+            return Ok(());
+        };
+        let span = span.start / self.unit * self.unit..span.end.next_multiple_of(self.unit);
         let whole = at_least(whole, span.len() * size);
-        for run in needed {
-            let to = (run.start - span.start) * size..(run.end - span.start) * size;
-            self.make(run, raw, &mut whole[to])?;
+        match &self.tensors {
+            Tensors::Stack(tensors) => {
+                for run in self.needed(&held) {
+                    let out = &mut whole[(run.start - span.start) * size..(run.end - span.start) * size];
+                    self.make(&tensors[block], block, run, &mut buffers.raw, out)?;
+                }
+            }
+            Tensors::Permuted(permuted) => {
+                let piece_box = permuted.piece_box(&piece);
+                let box_of = |held: &Holding| shared(&piece_box, self.parts[held.at]);
+                let boxes: Vec<Vec<Range<usize>>> = held.iter().filter_map(box_of).collect();
+                for (at, ranges) in boxes.iter().enumerate() {
+                    // Ranks with the same shard share one read.
+                    if !boxes[..at].contains(ranges) {
+                        permuted.read_box(ranges, span.start, buffers, whole)?;
+                    }
+                }
+            }
         }
         let bytes =
             |run: &Range<usize>| &whole[(run.start - span.start) * size..(run.end - span.start) * size];
@@ -179,14 +223,21 @@ impl<'a> Weight<'a> {
         merged
     }
 
-    /// Computes a range of elements of one tensor that starts and ends at a multiple of the unit.
-    fn make(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), Error> {
-        let tensor = elements.start / self.tensor_elems;
-        let view = &self.tensors[tensor];
-        let before = tensor * self.tensor_elems;
+    /// Computes a range of elements of one block that starts and ends at a multiple of the unit.
+    fn make(
+        &self,
+        view: &StoredView<'_>,
+        block: usize,
+        elements: Range<usize>,
+        raw: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let before = block * self.block_elems;
         let elements = elements.start - before..elements.end - before;
         let (row_elems, numbers) = match self.form {
-            Form::Numbers => return Ok(view.read(elements, raw, out)?),
+            Form::Numbers | Form::Blocks { .. } | Form::Dims(_) | Form::Mxfp4(_) => {
+                return Ok(view.read(elements, raw, out)?);
+            }
             Form::RowBytes { row_elems } => (row_elems, elements),
             Form::RowScales { row_elems } => {
                 (row_elems, elements.start * row_elems..elements.end * row_elems)
@@ -201,11 +252,30 @@ impl<'a> Weight<'a> {
                 Form::RowScales { .. } => {
                     out.copy_from_slice(&quantise::scale(row).to_le_bytes());
                 }
-                Form::RowBytes { .. } | Form::Numbers => quantise::integers(row, out),
+                _ => quantise::integers(row, out),
             }
         }
         Ok(())
     }
+}
+
+/// Returns the reader of a source with another order of dims, or of packed numbers.
+fn permuted<'a>(
+    checkpoint: &'a Checkpoint,
+    source: &Source,
+    shape: &'a Shape,
+    dtype: DType,
+) -> Result<Option<Permuted<'a>>, Error> {
+    let Some(dims) = source.form.dims() else { return Ok(None) };
+    let numbers = match source.packed(shape) {
+        Some([(blocks, _), (scales, _)]) => {
+            let [blocks, scales] = [checkpoint.stored(&blocks)?, checkpoint.stored(&scales)?];
+            Numbers::Mxfp4(Mxfp4::new(blocks, scales, shape.elems(), dtype)?)
+        }
+        None if dims.is_row_major() => return Ok(None),
+        None => Numbers::Plain(StoredView::new(checkpoint.stored(&source.tensor)?, 0, shape, dtype)?),
+    };
+    Ok(Some(Permuted::new(numbers, shape, &dims.order(), dtype.size_bytes())))
 }
 
 struct Holding {

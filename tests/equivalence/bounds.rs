@@ -91,18 +91,8 @@ pub(crate) fn bound(
         // (h + 2) v, silu has a slope of at most 1.1 and adds 9 v: the gated row has the error
         // (2.1 (h + 2) + 9) v G U. The products with f and j summands add (f + 2) v and (j + 2) v.
         // silu(G) is at least G / 2, so twice the meaning of absolute values is at least their sum.
-        // The slope of the clipped gate is at most 1.1 + slope, and of the clipped projection 1. Rows
-        // are at most (limit + 1) limit. The bias is one more summand of each product.
         Kind::ClippedExperts { limit, slope } => {
-            let [h, j, f] =
-                [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
-            let [x, w, gate_up, down, b, c] = [0, 2, 3, 4, 5, 6].map(|at| largest(operands[at]));
-            let of_hidden = (h + 3.0) * V * (h * x * gate_up + b);
-            let row = (limit + 1.0) * limit;
-            let of_row = of_hidden * (limit + 1.0 + limit * (1.1 + slope)) + 12.0 * V * row;
-            let sum = f * down * row + c;
-            let bound = j * w * (f * down * of_row + (f + 3.0 + j + 2.0) * V * sum);
-            (1.0, vec![bound; magnitude.len()])
+            (1.0, vec![clipped_experts([*limit, *slope], operands); magnitude.len()])
         }
         Kind::Experts | Kind::ExpertRows => {
             let gate_up = operands[operands.len() - 2];
@@ -153,6 +143,18 @@ pub(crate) fn bound(
             u * f64::from(y.abs()) + stores * u * parts * (1.0 + u) + computed * (1.0 + u) + V * parts + tiny
         })
         .collect()
+}
+
+/// The slope of the clipped gate is at most 1.1 + slope, and of the clipped projection 1. Rows are
+/// at most (limit + 1) limit. The bias is one more summand of each product.
+fn clipped_experts([limit, slope]: [f64; 2], operands: &[&HostTensor]) -> f64 {
+    let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
+    let [x, w, gate_up, down, b, c] = [0, 2, 3, 4, 5, 6].map(|at| largest(operands[at]));
+    let of_hidden = (h + 3.0) * V * (h * x * gate_up + b);
+    let row = (limit + 1.0) * limit;
+    let of_row = of_hidden * (limit + 1.0 + limit * (1.1 + slope)) + 12.0 * V * row;
+    let sum = f * down * row + c;
+    j * w * (f * down * of_row + (f + 3.0 + j + 2.0) * V * sum)
 }
 
 fn length(keys: &HostTensor) -> f64 {

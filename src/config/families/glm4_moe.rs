@@ -11,6 +11,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         absent_head_dim: Absent::Is(128),
         absent_kv_heads: Absent::Is(8),
         rotary: RotaryKeys::Standard(StandardRotary { part: RotatedPart::Factor(0.5), ..llama::ROTARY }),
+        prediction_layers: Some("num_nextn_predict_layers"),
         ..llama::TABLE.keys
     },
     layers: Layers {

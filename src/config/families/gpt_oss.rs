@@ -44,4 +44,5 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         },
         ..llama::TABLE.tensors
     },
+    ..llama::TABLE
 };

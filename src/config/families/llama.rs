@@ -1,7 +1,8 @@
 //! Llama 2 and 3, and the base of other tables.
 
 use super::{
-    Absent, ActivationKeys, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, Layers, OwnProgram,
+    Absent, ActivationKeys, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, LatentTensors,
+    Layers, OwnProgram,
 };
 use super::{Projections, RotaryKeys, RotatedPart, StandardRotary, Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
@@ -10,18 +11,21 @@ use crate::config::rope::RotaryPairing;
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "LlamaForCausalLM",
     model_type: "llama",
+    other_model_types: &[],
     keys: Keys {
         head_dim: "head_dim",
         absent_head_dim: Absent::Derived,
         kv_heads: Some("num_key_value_heads"),
         // The first files have no such key.
         absent_kv_heads: Absent::Derived,
+        is_latent: false,
         heads_fill_hidden: false,
         intermediate: Intermediate::Each,
         norm_epsilon: "rms_norm_eps",
         rotary: RotaryKeys::Standard(ROTARY),
         has_final_positions: false,
         tied: false,
+        prediction_layers: None,
         own_program: OwnProgram::Refused,
     },
     layers: Layers {
@@ -48,6 +52,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         qkv: Projections::Each(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
         query_norm: "self_attn.q_norm.weight",
         key_norm: "self_attn.k_norm.weight",
+        latent: LatentTensors::DEEPSEEK,
         sinks: "self_attn.sinks",
         attention_out: "self_attn.o_proj",
         mlp_norm: "post_attention_layernorm.weight",
@@ -65,6 +70,7 @@ pub(super) const ROTARY: StandardRotary = StandardRotary {
     absent_theta: Some(10_000.0),
     part: RotatedPart::Whole,
     pairing: RotaryPairing::Halves,
+    interleave: None,
     local_theta: None,
     needs_scaling: false,
 };

@@ -14,6 +14,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     layers: Layers { windows: Windows::Every { absent: None }, ..mistral::TABLE.layers },
     mixture: Some(MIXTURE),
     tensors: Tensors { experts: EXPERTS, ..mistral::TABLE.tensors },
+    ..mistral::TABLE
 };
 
 pub(super) const MIXTURE: MixtureKeys = MixtureKeys {

@@ -8,12 +8,15 @@
 //!
 //! Not here: keys that change numbers and that no family reads (`config/keys.rs`).
 
+mod deepseek_v2;
+mod deepseek_v3;
 mod experts;
 mod gemma2;
 mod gemma3;
 mod glm4;
 mod glm4_moe;
 mod gpt_oss;
+mod latent;
 mod llama;
 mod minimax_m2;
 mod mistral;
@@ -35,6 +38,7 @@ pub(crate) use experts::{
     CHOSEN, EXPERTS, ExpertStack, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised,
     SharedKeys,
 };
+pub(crate) use latent::LatentTensors;
 
 use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
 use super::rope::RotaryPairing;
@@ -62,12 +66,19 @@ impl Family {
         Self(&minimax_m2::TABLE),
         Self(&glm4_moe::TABLE),
         Self(&gpt_oss::TABLE),
+        Self(&deepseek_v2::TABLE),
+        Self(&deepseek_v3::TABLE),
     ];
 
     /// Returns the family of this `model_type`.
     #[must_use]
     pub fn named(model_type: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|family| family.model_type() == model_type)
+        Self::ALL.iter().copied().find(|family| family.has_model_type(model_type))
+    }
+
+    /// Returns whether files of the family can have this `model_type`.
+    pub(super) fn has_model_type(self, model_type: &str) -> bool {
+        model_type == self.model_type() || self.0.other_model_types.contains(&model_type)
     }
 
     /// Returns the name in the file's `architectures`.
@@ -125,6 +136,8 @@ pub(crate) struct FamilyTable {
     pub(crate) architecture: &'static str,
     /// Name of the family in the key `model_type`.
     pub(crate) model_type: &'static str,
+    /// Other names in the key `model_type`.
+    pub(crate) other_model_types: &'static [&'static str],
     /// Names and defaults of config keys.
     pub(crate) keys: Keys,
     /// Differences between layers of this family and of Llama.
@@ -134,6 +147,31 @@ pub(crate) struct FamilyTable {
     /// Names of the tensors in checkpoints.
     pub(crate) tensors: Tensors,
 }
+
+/// An architecture that is known and not supported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsupported {
+    /// Names in `architectures` and `model_type`.
+    pub(crate) names: &'static [&'static str],
+    /// The reason, for the user.
+    pub(crate) reason: &'static str,
+}
+
+/// Architectures that extend a supported one.
+pub(crate) const UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
+        names: &["DeepseekV32ForCausalLM", "deepseek_v32"],
+        reason: "DeepSeek-V3.2 attends to the tokens that an indexer chooses, and this runtime has no indexer",
+    },
+    Unsupported {
+        names: &["DeepseekV4ForCausalLM", "deepseek_v4"],
+        reason: "DeepSeek-V4 attends to the tokens that an indexer chooses, and this runtime has no indexer",
+    },
+    Unsupported {
+        names: &["GlmMoeDsaForCausalLM", "glm_moe_dsa"],
+        reason: "GLM-5 attends to the tokens that an indexer chooses, and this runtime has no indexer",
+    },
+];
 
 /// Names and defaults of config keys. The defaults count for files without the key.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +184,9 @@ pub(crate) struct Keys {
     pub(crate) kv_heads: Option<&'static str>,
     /// Number of key heads.
     pub(crate) absent_kv_heads: Absent,
+    /// Whether attention is latent. The dims of a head then follow from `qk_nope_head_dim` and
+    /// `qk_rope_head_dim`.
+    pub(crate) is_latent: bool,
     /// Whether a file is refused if its heads do not fill the hidden size.
     pub(crate) heads_fill_hidden: bool,
     /// Width of the feed-forward part that `intermediate_size` gives.
@@ -158,6 +199,8 @@ pub(crate) struct Keys {
     pub(crate) has_final_positions: bool,
     /// Whether the head is the embedding.
     pub(crate) tied: bool,
+    /// Key of the number of layers for multi-token prediction, behind the last layer.
+    pub(crate) prediction_layers: Option<&'static str>,
     /// Programs of the publisher that compute the same.
     pub(crate) own_program: OwnProgram,
 }
@@ -212,6 +255,8 @@ pub(crate) struct StandardRotary {
     pub(crate) part: RotatedPart,
     /// Dims that are rotated together.
     pub(crate) pairing: RotaryPairing,
+    /// Key that decides whether these dims are neighbours or halves. `None`: no file has the key.
+    pub(crate) interleave: Option<&'static str>,
     /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base for
     /// all layers.
     pub(crate) local_theta: Option<f64>,
@@ -350,6 +395,8 @@ pub(crate) struct Tensors {
     pub(crate) query_norm: &'static str,
     /// Norm of the key heads.
     pub(crate) key_norm: &'static str,
+    /// Latent attention.
+    pub(crate) latent: LatentTensors,
     /// Sinks of the heads.
     pub(crate) sinks: &'static str,
     /// Output projection of the attention.

@@ -66,6 +66,7 @@ fn the_fixtures_parse() {
         vocab_size: 264,
         hidden_size: 64,
         layers: 2,
+        prediction_layers: 0,
         heads: 8,
         kv_heads: 8,
         head_dim: 8,

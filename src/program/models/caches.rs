@@ -51,7 +51,7 @@ impl RunShape {
     #[must_use]
     pub fn with_windows_of(mut self, config: &ModelConfig) -> Self {
         let window = config.window();
-        if config.attentions().all(|attention| attention.window == window) {
+        if config.softmax_attentions().all(|attention| attention.window == window) {
             self.caches.window = window;
         } else {
             self.windowed = Some(CacheGroup { window, ..self.caches });

@@ -31,7 +31,8 @@ impl MaskInput {
 pub fn masks(config: &ModelConfig) -> Vec<MaskInput> {
     let all = MaskInput { name: input::MASK, window: None };
     let window = MaskInput { name: input::WINDOW_MASK, window: config.window() };
-    let is_read = |mask: &MaskInput| config.attentions().any(|attention| attention.window == mask.window);
+    let is_read =
+        |mask: &MaskInput| config.softmax_attentions().any(|attention| attention.window == mask.window);
     let mut masks: Vec<MaskInput> = [all, window].into_iter().filter(is_read).collect();
     masks.dedup_by_key(|mask| mask.window);
     masks
@@ -53,7 +54,8 @@ pub struct RotaryInput {
 pub fn rotary_tables(config: &ModelConfig) -> Vec<RotaryInput> {
     let global = RotaryInput { cos: input::COS, sin: input::SIN, rotary: Rotary::Global };
     let local = RotaryInput { cos: input::LOCAL_COS, sin: input::LOCAL_SIN, rotary: Rotary::Local };
-    let is_read = |table: &RotaryInput| config.attentions().any(|attention| attention.rotary == table.rotary);
+    let is_read =
+        |table: &RotaryInput| config.softmax_attentions().any(|attention| attention.rotary == table.rotary);
     [global, local].into_iter().filter(is_read).collect()
 }
 

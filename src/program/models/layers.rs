@@ -420,10 +420,8 @@ mod tests {
     fn descriptions_without_a_program_are_refused_by_name() {
         let with = |attention| Layer { attention, ..Layer::PLAIN };
         let grouped = |attention| with(AttentionPart::Grouped(attention));
-        let latent = AttentionPart::Latent { width: 64, query_width: None, rotary_dims: 16 };
         let delta = AttentionPart::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
         for (layer, name) in [
-            (with(latent), "latent attention"),
             (with(delta), "attention by the gated delta rule"),
             (
                 grouped(GroupedAttention { has_output_gate: true, ..GroupedAttention::PLAIN }),

@@ -8,8 +8,10 @@
 //! Not here: which cards have which experts. `placement` decides that.
 
 use crate::base::{DType, Weights};
+use crate::config::families::ExpertStack;
 use crate::config::{Activation, ExpertGroups, Mixture, Scores, SharedExpert};
 use crate::program::build::{Builder, Operand};
+use crate::program::graph::{Form, Source};
 use crate::program::op::Kind;
 
 use super::layers::{LayerInputs, refuse, whole};
@@ -29,14 +31,16 @@ impl LayerInputs<'_> {
         mixture: &Mixture,
         x: Operand,
     ) -> Operand {
-        let unsupported = match (mixture.activation, mixture.has_bias, self.weights) {
-            (Activation::Silu, false, Weights::Float) => None,
-            (Activation::Silu, false, Weights::W8A8) => Some("experts with quantised weights"),
-            (Activation::Silu, true, _) => Some("experts with biases"),
-            _ => Some("experts with another activation"),
+        let unsupported = match (mixture.activation, mixture.has_bias) {
+            _ if self.weights == Weights::W8A8 => Some("experts with quantised weights"),
+            (Activation::Clipped { .. }, true) if build.is_in_trees() => {
+                Some("experts with biases, in a fixed order")
+            }
+            (Activation::Silu, false) | (Activation::Clipped { .. }, true) => None,
+            _ => Some("experts with this activation, or with biases"),
         };
         if let Some(found) = unsupported {
-            refuse(build, layer, found, "experts with SiLU, without biases, in floats");
+            refuse(build, layer, found, "experts with SiLU, or with clipped gates and biases, in floats");
             return x;
         }
         let chosen = self.chosen(build, layer, mixture, x);
@@ -111,17 +115,24 @@ impl LayerInputs<'_> {
         Chosen { experts, weights }: Chosen,
     ) -> Operand {
         let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
-        let tensors = &self.tensors().experts;
         let name = |path: &str| self.tensors().layer(layer, path);
-        let gate_up = name(&stack(&[tensors.gate, tensors.up], count));
-        let gate_up = self.param(
-            build,
-            &name("experts.gate_up"),
-            &[count, 2, f, h],
-            whole(&format!("{gate_up}.weight")),
-        );
-        let down = name(&stack(&[tensors.down], count));
-        let down = self.param(build, &name("experts.down"), &[count, h, f], whole(&format!("{down}.weight")));
+        let [gate_up_source, down_source] = self.sources_of_experts(layer, count);
+        let gate_up = self.param(build, &name("experts.gate_up"), &[count, 2, f, h], gate_up_source.clone());
+        let down = self.param(build, &name("experts.down"), &[count, h, f], down_source.clone());
+        if let Activation::Clipped { limit, slope } = mixture.activation {
+            let [gate_up_bias, down_bias] = [
+                ("experts.gate_up_bias", &[count, 2, f][..], gate_up_source, "dims/0,21"),
+                ("experts.down_bias", &[count, h][..], down_source, "dims/0,1"),
+            ]
+            .map(|(path, shape, weights, form)| {
+                let tensor = format!("{}_bias", weights.tensor);
+                self.param(build, &name(path), shape, Source { tensor, ..stored(weights, form) })
+            });
+            let kind = Kind::ClippedExperts { limit, slope };
+            let operands = [x, experts, weights, gate_up, down, gate_up_bias, down_bias];
+            let y = build.op(kind, &operands);
+            return build.name(y, format!("layers.{layer}.mlp.experts.out"));
+        }
         if build.is_in_trees() {
             // Each result is complete on one card, and their weighted sum has a fixed order.
             let rows = build.op(Kind::ExpertRows, &[x, experts, gate_up, down]);
@@ -133,6 +144,22 @@ impl LayerInputs<'_> {
         }
         let y = build.op(Kind::Experts, &[x, experts, weights, gate_up, down]);
         build.name(y, format!("layers.{layer}.mlp.experts.out"))
+    }
+
+    /// Returns the sources of gate and up projections `[e,2,f,h]`, and of down projections
+    /// `[e,h,f]`, of all experts of a layer.
+    fn sources_of_experts(&self, layer: usize, count: usize) -> [Source; 2] {
+        let tensors = &self.tensors().experts;
+        let name = |path: &str| self.tensors().layer(layer, path);
+        match tensors.stack {
+            ExpertStack::Separate => [&[tensors.gate, tensors.up][..], &[tensors.down]]
+                .map(|projections| whole(&format!("{}.weight", name(&stack(projections, count))))),
+            // Inputs come before outputs, and the outputs of gate and up projection alternate.
+            ExpertStack::Interleaved => [
+                stored(whole(&name(tensors.gate)), "dims/0,3,21"),
+                stored(whole(&name(tensors.down)), "dims/0,2,1"),
+            ],
+        }
     }
 
     /// Computes the expert that every token passes.
@@ -158,6 +185,12 @@ impl LayerInputs<'_> {
         let gate = build.op(Kind::Sigmoid, &[gate]);
         build.mul(y, gate)
     }
+}
+
+/// Returns the source with another order of the stored dims.
+fn stored(source: Source, form: &str) -> Source {
+    let Some(form) = Form::parse(form) else { unreachable!("`{form}` is an order of dims") };
+    Source { form, ..source }
 }
 
 /// Returns the pattern of these projections of all experts, such as `experts.{0..8}.{gate,up}`. In

@@ -15,6 +15,7 @@
 mod attention;
 mod caches;
 mod inputs;
+mod latent;
 mod layers;
 mod loss;
 mod mixture;
@@ -171,9 +172,10 @@ pub fn decoder_of_layers(
 }
 
 /// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:
-/// `[out, in]` for a weight, and a vector for everything else. A stack is one entry per tensor. A
-/// source that is no valid stack, which [`verify`](super::verify::verify) refuses, is an entry with
-/// the name of the pattern.
+/// `[out, in]` for a weight, and a vector for everything else. A source with an order of dims has
+/// the shape that its [`Form`] describes. A stack is one entry per tensor. A source that is no
+/// valid stack, which [`verify`](super::verify::verify) refuses, is an entry with the name of the
+/// pattern.
 #[must_use]
 pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
@@ -181,6 +183,14 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
         let value = &program.values[id];
         let Some(source) = &value.source else { continue };
         if matches!(source.form, Form::RowScales { .. }) {
+            continue;
+        }
+        if let Some(packed) = source.packed(&value.shape) {
+            tensors.extend(packed);
+            continue;
+        }
+        if let Some(Ok(shape)) = source.form.dims().map(|dims| dims.shape(&value.shape)) {
+            tensors.insert(source.tensor.clone(), shape);
             continue;
         }
         let copies = program.ops.values().iter().filter(|op| op.kind.row().is_copy && op.operands[0] == id);
@@ -198,8 +208,10 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
             Ok(stack) => stack.names.iter().collect(),
             Err(_) => vec![source.tensor.clone()],
         };
-        // The tensors of a stack are matrices, whose inputs are the last dim of the param.
-        let inputs = inputs.map(|count| if names.len() > 1 { 1 } else { count });
+        // Tensors of a stack, and tensors with blocks of rows, are matrices. Their inputs are the
+        // last dim of the param.
+        let is_matrix = names.len() > 1 || matches!(source.form, Form::Blocks { .. });
+        let inputs = inputs.map(|count| if is_matrix { 1 } else { count });
         let inner: usize =
             inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
         let rows = value.shape.elems() / inner.max(1) / names.len();
@@ -305,6 +317,25 @@ mod tests {
         }
         let found: Vec<(String, Shape)> = checkpoint_tensors(&build.finish().unwrap()).into_iter().collect();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn fused_and_packed_tensors_have_their_own_shapes() {
+        let mut build = Builder::new("experts");
+        for (name, form) in [("a", "dims/0,3,21"), ("b", "dims/0,12,3"), ("c", "mxfp4/0,21,3")] {
+            let form = Form::parse(form).unwrap();
+            let source = Source { tensor: name.to_owned(), element_offset: 0, form };
+            let weight = build.param_from(name, [3, 2, 4, 32], DType::F32, source);
+            build.output(name, weight);
+        }
+        let found: Vec<(String, Shape)> = checkpoint_tensors(&build.finish().unwrap()).into_iter().collect();
+        let expected: [(&str, Shape); 4] = [
+            ("a", [3, 32, 8].into()),
+            ("b", [3, 8, 32].into()),
+            ("c_blocks", [3, 8, 1, 16].into()),
+            ("c_scales", [3, 8, 1].into()),
+        ];
+        assert_eq!(found, expected.map(|(name, shape)| (name.to_owned(), shape)));
     }
 
     fn param_bytes(program: &Program) -> usize {

@@ -47,7 +47,7 @@ impl Emit<'_> {
 
     /// Returns the elements of `x` `[rows,groups,size]`, with those of unused groups replaced by
     /// negative infinity.
-    fn best_groups(&mut self, x: View, [kept, summed]: [usize; 2]) -> View {
+    fn best_groups(&mut self, x: &View, [kept, summed]: [usize; 2]) -> View {
         let [rows, groups, _] = [0, 1, 2].map(|dim| x.shape[dim]);
         let [largest, _] = self.top(x.clone(), 2, summed);
         let scores = self.temporary(x.dtype, [rows, groups]);
@@ -82,7 +82,7 @@ pub(in crate::program) fn choose(kind: &Kind, emit: &mut Emit<'_>) {
     let rows = x.elems() / size;
     let mut x = emit.shaped(x, [rows, groups, size / groups]);
     if groups > kept {
-        x = emit.best_groups(x, [kept, summed]);
+        x = emit.best_groups(&x, [kept, summed]);
     }
     let x = emit.shaped(x, [rows, size]);
     let values = emit.temporary(x.dtype, [rows, chosen]);

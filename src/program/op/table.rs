@@ -1000,8 +1000,8 @@ super::ops! {
     }
     /// A mixture of gated blocks, the experts: `y[b,s] = Σⱼ weights[b,s,j] · down[e] (silu(gate) ·
     /// up)`. Here `e` is `experts[b,s,j]`, `gate` is `gate_up[e,0] x[b,s]`, and `up` is
-    /// `gate_up[e,1] x[b,s]`. Shapes: x `[b,s,h]`, experts and weights `[b,s,j]`, gate_up
-    /// `[e,2,f,h]`, down `[e,h,f]`. The weights are f32.
+    /// `gate_up[e,1] x[b,s]`. Shapes: x `[b,s,h]`, experts and weights `[b,s,j]`, `gate_up`
+    /// `[e,2,f,h]`, `down` `[e,h,f]`. The weights are f32.
     ///
     /// If experts are sharded, each rank computes the summands of its experts. If `f` is sharded,
     /// each rank has a part of each expert. Both make the result a partial sum.
@@ -1031,7 +1031,7 @@ super::ops! {
     }
     /// As [`Kind::Experts`], with biases of all projections and with the gated rows `(clip(up,
     /// ±limit) + 1) · g · sigmoid(slope · g)`, `g = min(gate, limit)`. The last operands are the
-    /// biases of gate_up `[e,2,f]` and of down `[e,h]`.
+    /// biases of `gate_up` `[e,2,f]` and of `down` `[e,h]`.
     ClippedExperts {
         /// Limit of gate and up projection.
         limit: f64,

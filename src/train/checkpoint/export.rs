@@ -23,6 +23,7 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use crate::generate::Model;
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
+use crate::program::{Form, Source, Stack, StoredDims};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
 
@@ -84,6 +85,56 @@ struct Piece<'a> {
     /// First element within the exported weight.
     offset: usize,
     elems: usize,
+    /// Order of the dims in the exported weight, if it differs.
+    dims: Option<StoredDims>,
+}
+
+impl<'a> Piece<'a> {
+    /// Returns the pieces of the tensors of a source, in order. A tensor with another order of dims
+    /// is split along its first dim if possible, so that a piece is small.
+    fn all(tensor: &'a str, source: &Source, shape: &Shape, stack: &Stack) -> Vec<Vec<Self>> {
+        if let Form::Blocks { block_elems, stride_elems } = source.form {
+            let piece = |block: usize| Self {
+                tensor,
+                ranges: ranges_of_block(shape, block_elems, block),
+                first: block * block_elems,
+                offset: source.element_offset + block * stride_elems,
+                elems: block_elems,
+                dims: None,
+            };
+            return vec![(0..shape.elems() / block_elems).map(piece).collect()];
+        }
+        let dims = source.form.dims().filter(|dims| !dims.is_row_major());
+        if let Some(dims) = dims.filter(StoredDims::keeps_first_dim) {
+            let elems = shape[1..].iter().product();
+            let piece = |row: usize| {
+                let (mut ranges, first) = (stack.ranges(shape, 0), row * elems);
+                ranges[0] = row..row + 1;
+                Self { tensor, ranges, first, offset: first, elems, dims: Some(dims) }
+            };
+            return vec![(0..shape[0]).map(piece).collect()];
+        }
+        let elems = stack.part(shape).elems();
+        let piece = |index: usize| {
+            let (ranges, first) = (stack.ranges(shape, index), index * elems);
+            vec![Self { tensor, ranges, first, offset: source.element_offset, elems, dims }]
+        };
+        (0..stack.names.count()).map(piece).collect()
+    }
+}
+
+/// Returns the ranges of one of the blocks that follow each other in a tensor. A block is one index
+/// of the first dims.
+fn ranges_of_block(shape: &Shape, block_elems: usize, block: usize) -> Vec<Range<usize>> {
+    let range = |dim: usize| {
+        let inner: usize = shape[dim + 1..].iter().product();
+        if inner * shape[dim] <= block_elems {
+            return 0..shape[dim];
+        }
+        let index = block * block_elems / inner % shape[dim];
+        index..index + (block_elems / inner).max(1)
+    };
+    (0..shape.rank()).map(range).collect()
 }
 
 /// Exports the model of a checkpoint into `into`, a new or empty folder, with weights of `dtype`.
@@ -267,17 +318,10 @@ fn weights<'a>(
                 continue;
             }
         };
-        let elems = stack.part(&shape).elems();
         let mut surplus = Vec::new();
-        for (index, tensor) in stack.names.iter().enumerate() {
+        for (tensor, of_tensor) in stack.names.iter().zip(Piece::all(name, &source, &shape, &stack)) {
             match shapes.get_key_value(&tensor) {
-                Some((weight, _)) => pieces.entry(weight.as_str()).or_default().push(Piece {
-                    tensor: name,
-                    ranges: stack.ranges(&shape, index),
-                    first: index * elems,
-                    offset: source.element_offset,
-                    elems,
-                }),
+                Some((weight, _)) => pieces.entry(weight.as_str()).or_default().extend(of_tensor),
                 None => surplus.push(tensor),
             }
         }
@@ -401,14 +445,18 @@ fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -
                 .help("export an earlier checkpoint")
                 .into());
         }
-        let begin = piece.offset * dtype.size_bytes();
-        convert(from, dtype, &bytes, &mut out[begin..begin + piece.elems * dtype.size_bytes()]).map_err(
-            |overflow| {
-                Diagnostic::new(place(), format!("a number too large for {dtype}"))
-                    .found(format!("element {} is {}", piece.first + overflow.index, overflow.value))
-                    .help("choose a type with a larger range, such as bf16")
-            },
-        )?;
+        let size = dtype.size_bytes();
+        let out = &mut out[piece.offset * size..(piece.offset + piece.elems) * size];
+        convert(from, dtype, &bytes, out).map_err(|overflow| {
+            Diagnostic::new(place(), format!("a number too large for {dtype}"))
+                .found(format!("element {} is {}", piece.first + overflow.index, overflow.value))
+                .help("choose a type with a larger range, such as bf16")
+        })?;
+        if let Some(dims) = &piece.dims {
+            let shape: Shape = piece.ranges.iter().map(ExactSizeIterator::len).collect();
+            let stored = dims.stored(&shape, size, out);
+            out.copy_from_slice(&stored);
+        }
     }
     Ok(out)
 }

@@ -86,6 +86,19 @@ pub struct SourceRecord {
     pub tensor: String,
     /// First element within each tensor.
     pub element_offset: usize,
+    /// Order of the dims in the tensor, if it differs, such as `dims/0,21,3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
+}
+
+impl SourceRecord {
+    /// Returns the record of a source.
+    #[must_use]
+    pub fn of(source: &Source) -> Self {
+        let Source { tensor, element_offset, form } = source;
+        let form = (*form != Form::Numbers).then(|| form.to_string());
+        Self { tensor: tensor.clone(), element_offset: *element_offset, form }
+    }
 }
 
 /// Stored part of a tensor.
@@ -113,11 +126,13 @@ impl TensorRecord {
         self.dtype.parse().ok()
     }
 
-    /// Returns the position in the model's files.
+    /// Returns the position in the model's files. `None` if there is none, or if its form is not
+    /// known, which the reader of an index refuses.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
-        let SourceRecord { tensor, element_offset } = self.source.clone()?;
-        Some(Source { tensor, element_offset, form: Form::Numbers })
+        let SourceRecord { tensor, element_offset, form } = self.source.clone()?;
+        let form = form.map_or(Some(Form::Numbers), |form| Form::parse(&form))?;
+        Some(Source { tensor, element_offset, form })
     }
 }
 
@@ -231,8 +246,14 @@ impl Index {
                 .expected("parts of a sum of f32")
                 .found(found));
         }
-        if let Some(Err(reason)) = tensor.source().map(|source| source.stack(&shape)) {
-            return Err(problem(NOT_THE_SOURCE).found(reason));
+        match (&tensor.source, tensor.source()) {
+            (Some(SourceRecord { form: Some(form), .. }), None) => {
+                return Err(problem("not a form of a weight in the model's files").found(form));
+            }
+            (_, Some(source)) => {
+                source.stack(&shape).map_err(|reason| problem(NOT_THE_SOURCE).found(reason))?;
+            }
+            (_, None) => {}
         }
         let parts: Vec<Vec<Range<usize>>> = tensor.parts.iter().map(PartRecord::ranges).collect();
         for (part, ranges) in tensor.parts.iter().zip(&parts) {
@@ -287,7 +308,7 @@ mod tests {
             shape: vec![4, 3],
             dtype: "f32".into(),
             layout: "tp,_".into(),
-            source: Some(SourceRecord { tensor: "w".into(), element_offset: 12 }),
+            source: Some(SourceRecord { tensor: "w".into(), element_offset: 12, form: None }),
             parts: vec![part(0, 64, (0, 2)), part(1, 64, (2, 4))],
         };
         let state = json!({"scale": 65536.0, "seed": u64::MAX, "loss": 0.1 + 0.2, "digest": UNSEALED});

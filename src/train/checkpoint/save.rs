@@ -147,10 +147,7 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
         shape: tensor.shape.to_vec(),
         dtype: tensor.dtype.name().to_owned(),
         layout: tensor.layout.clone(),
-        source: tensor.source.as_ref().map(|source| SourceRecord {
-            tensor: source.tensor.clone(),
-            element_offset: source.element_offset,
-        }),
+        source: tensor.source.as_ref().map(SourceRecord::of),
         parts: Vec::new(),
     };
     let mut tensors: std::collections::BTreeMap<String, TensorRecord> =

@@ -109,7 +109,9 @@ impl ShardedTensor {
             }
             Ok(_) => {}
         }
-        if let Some(source) = self.source.as_ref().filter(|source| source.form != Form::Numbers) {
+        let is_exported =
+            |source: &Source| matches!(source.form, Form::Numbers | Form::Blocks { .. } | Form::Dims(_));
+        if let Some(source) = self.source.as_ref().filter(|source| !is_exported(source)) {
             problems.push(problem("quantised weights cannot be saved").found(source));
         }
         if let Some(Err(reason)) = self.source.as_ref().map(|source| source.stack(&self.shape)) {

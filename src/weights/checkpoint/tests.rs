@@ -43,7 +43,7 @@ fn refused(folder: &TempDir, expected: &[&str]) {
 }
 
 fn expect(name: &str, shape: &[usize]) -> ExpectedTensor {
-    ExpectedTensor { name: name.to_owned(), shape: Shape::from(shape) }
+    ExpectedTensor { name: name.to_owned(), shape: Shape::from(shape), is_packed: false }
 }
 
 #[test]
@@ -198,6 +198,9 @@ fn weights_are_floating_point() {
         message.contains("greedy_ids: wrong element type: expected f32, f16 or bf16, found i64"),
         "{message}"
     );
+    let packed = ExpectedTensor { is_packed: true, ..expect("logits", &[1]) };
+    let message = reference.check(&[packed], &["s"]).unwrap_err().to_string();
+    assert!(message.contains("logits: wrong element type: expected u8, found f32"), "{message}");
 }
 
 #[test]

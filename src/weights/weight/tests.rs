@@ -364,3 +364,34 @@ fn an_adapter_belongs_to_one_tensor_of_a_stack() {
         assert_eq!(*found, expected.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
     }
 }
+
+#[test]
+fn blocks_of_rows_are_read_without_the_rows_between() {
+    // Three heads with two key rows and one value row each, of five numbers.
+    let bytes: Vec<u8> = (0..45_u32).flat_map(|at| (at as f32).to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::F32, vec![9, 5], &bytes).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::write(
+        folder.path().join("model.safetensors"),
+        safetensors::serialize([("w", view)], None).unwrap(),
+    )
+    .unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let read = |offset: usize, rows: usize, ranges: &[Range<usize>]| {
+        let form = Form::Blocks { block_elems: rows * 5, stride_elems: 15 };
+        let source = Source { tensor: "w".to_owned(), element_offset: offset, form };
+        let elems: usize = ranges.iter().map(Range::len).product();
+        let mut out = vec![0; elems * 4];
+        READ_BYTES.set(0);
+        checkpoint.read_param(&source, &[3, rows, 5].into(), ranges, DType::F32, &mut out).unwrap();
+        let numbers: Vec<f32> = out.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+        (numbers, READ_BYTES.get())
+    };
+    let values = |heads: Range<usize>| -> Vec<f32> {
+        heads.flat_map(|head| (0..5).map(move |at| (head * 15 + 10 + at) as f32)).collect()
+    };
+    assert_eq!(read(10, 1, &[0..3, 0..1, 0..5]), (values(0..3), 60));
+    assert_eq!(read(10, 1, &[1..2, 0..1, 0..5]), (values(1..2), 20));
+    let (keys, bytes) = read(0, 2, &[2..3, 0..2, 0..5]);
+    assert_eq!((keys, bytes), ((30..40).map(|at| at as f32).collect(), 40));
+}

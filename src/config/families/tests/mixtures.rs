@@ -347,6 +347,7 @@ fn glm4_moe_has_a_dense_layer_first() {
         assert_eq!(super::attention(&other(without), 1).qk_norm, None);
     }
     assert_eq!(other(r#"{"norm_topk_prob": null}"#), config);
+    assert_eq!(other(r#"{"num_nextn_predict_layers": 1}"#).prediction_layers, 1);
     assert_eq!(router(&other(r#"{"norm_topk_prob": false}"#), 1).renormalisation, None);
     assert_eq!(
         other(r#"{"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1}"#),

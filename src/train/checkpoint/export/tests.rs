@@ -189,6 +189,10 @@ fn what_cannot_be_exported_is_named_at_once_and_nothing_is_left() {
 
 /// Returns the experts of a layer as two stacks, with a fused tensor in two parts.
 fn experts(mesh: &Mesh) -> Vec<ShardedTensor> {
+    let ordered = |mut tensor: ShardedTensor, form: &str| {
+        tensor.source.as_mut().unwrap().form = Form::parse(form).unwrap();
+        tensor
+    };
     let tensor = |name: &str, sizes: &[usize], dims: [usize; 2], pattern: &str, element_offset: usize| {
         let [on_dp, on_tp] = dims;
         let layout = Layout::replicated(sizes.len())
@@ -203,6 +207,9 @@ fn experts(mesh: &Mesh) -> Vec<ShardedTensor> {
         tensor("down", &[5, 3, 4], [2, 0], "l.3.experts.{0..5}.down.weight", 0),
         tensor("shared.a", &[2, 3, 3], [1, 0], "l.3.shared.{0..2}.weight", 0),
         tensor("shared.b", &[2, 2, 3], [2, 1], "l.3.shared.{0..2}.weight", 9),
+        ordered(tensor("columns", &[5, 2, 4, 3], [0, 2], "l.3.columns", 0), "dims/0,3,21"),
+        ordered(tensor("outer", &[2, 3, 4], [1, 2], "l.3.outer", 0), "dims/2,10"),
+        ordered(tensor("same", &[5, 2, 4, 3], [1, 3], "l.3.same", 0), "dims/0,12,3"),
     ]
 }
 
@@ -238,6 +245,18 @@ fn a_stack_is_exported_as_the_tensors_of_the_published_files() {
         let a = (0..9).map(|i| number(2, 9 * index + i));
         expected.insert(name, a.chain((0..6).map(|i| number(3, 6 * index + i))).collect());
     }
+    // Columns of both matrices of an expert, interleaved.
+    shapes.insert("l.3.columns".to_owned(), [5, 3, 8].into());
+    let place = |at: usize| {
+        let (expert, column, row, matrix) = (at / 24, at / 8 % 3, at / 2 % 4, at % 2);
+        ((expert * 2 + matrix) * 4 + row) * 3 + column
+    };
+    expected.insert("l.3.columns".to_owned(), (0..120).map(|at| number(4, place(at))).collect());
+    shapes.insert("l.3.outer".to_owned(), [4, 6].into());
+    let place = |at: usize| at % 2 * 12 + at / 2 % 3 * 4 + at / 6;
+    expected.insert("l.3.outer".to_owned(), (0..24).map(|at| number(5, place(at))).collect());
+    shapes.insert("l.3.same".to_owned(), [5, 8, 3].into());
+    expected.insert("l.3.same".to_owned(), (0..120).map(|at| number(6, at)).collect());
     let saved = written(&folder.path().join("a"), Sharding::new(mesh, tensors.clone()).unwrap(), &wholes);
     // A checkpoint for other ranks exports the same.
     let other = Mesh::new(&[("dp", 1), ("tp", 2)]).unwrap();
@@ -304,4 +323,12 @@ fn stacks_that_do_not_fit_the_model_are_named() {
         "down: not the tensors of a weight in the model's files: \
          found the first dims of [5,3,4] do not count 6 tensors"
     );
+}
+
+#[test]
+fn a_block_is_one_index_of_the_first_dims() {
+    let shape: Shape = [1, 6, 12, 24].into();
+    assert_eq!(ranges_of_block(&shape, 12 * 24, 4), [0..1, 4..5, 0..12, 0..24]);
+    assert_eq!(ranges_of_block(&[2, 3, 4].into(), 4, 5), [1..2, 2..3, 0..4]);
+    assert_eq!(ranges_of_block(&[2, 3, 4].into(), 12, 1), [1..2, 0..3, 0..4]);
 }

@@ -1,0 +1,27 @@
+//! `DeepSeek` V3, V3.1 and R1, and Kimi K2: latent attention, and groups of experts that a bias
+//! balances.
+
+use super::{FamilyTable, Keys, OwnProgram, RotaryKeys, StandardRotary};
+use super::{deepseek_v2, glm4_moe, llama};
+use crate::config::rope::RotaryPairing;
+
+pub(super) const TABLE: FamilyTable = FamilyTable {
+    architecture: "DeepseekV3ForCausalLM",
+    model_type: "deepseek_v3",
+    other_model_types: &["kimi_k2"],
+    keys: Keys {
+        rotary: RotaryKeys::Standard(StandardRotary {
+            pairing: RotaryPairing::Neighbours,
+            interleave: Some("rope_interleave"),
+            ..llama::ROTARY
+        }),
+        prediction_layers: Some("num_nextn_predict_layers"),
+        own_program: OwnProgram::Named(&[
+            "modeling_deepseek.DeepseekV3Model",
+            "modeling_deepseek.DeepseekV3ForCausalLM",
+        ]),
+        ..deepseek_v2::TABLE.keys
+    },
+    mixture: Some(glm4_moe::MIXTURE),
+    ..deepseek_v2::TABLE
+};
