@@ -17,9 +17,8 @@ use crate::dense::{Sabotage, attention, fails_with_each, passes, tokens_of_each_
 const FAMILIES: [&str; 8] =
     ["qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe", "minimax-m2", "gpt-oss", "deepseek-v2", "deepseek-v3"];
 
-/// Layouts in which each pair of cards, sharding of experts and residual stream occurs once for
-/// most families. 8 cards have fewer experts than cards in some families, and no family divides by
-/// 3 and 5.
+/// A cover of the pairs of cards, shardings of experts and residual streams, for most families. 8
+/// cards have fewer experts than cards in some families, and no family divides by 3 and 5.
 fn layouts(config: &ModelConfig, family: usize) -> Vec<Deployment> {
     use ExpertShards::{Inner, Whole};
     use Residual::{Replicate, Seq};

@@ -18,7 +18,7 @@ use ascend_tp::weights::fill_from;
 
 use crate::common::{cann, fixture, open};
 
-/// All layers with a window, and two models of which some layers have one. Gemma 2 caps scores.
+/// All layers with a window, and two models with a window in some layers. Gemma 2 caps scores.
 const MODELS: [&str; 3] = ["mistral-sliding", "gemma2", "gemma3"];
 
 fn ids(model: &Model, count: usize) -> Vec<u32> {

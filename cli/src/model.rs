@@ -77,8 +77,9 @@ pub(super) fn config(named: &str) -> Result<(String, ModelConfig), Diagnostics> 
     }
     let folder = Path::new(named);
     if !folder.is_dir() {
+        let names: Vec<&str> = ModelConfig::PRESETS.into_iter().chain(ModelConfig::MIXTURES).collect();
         return Err(Diagnostic::new("--model", "neither a folder nor a preset")
-            .expected(format!("a folder with a {CONFIG}, or one of {}", ModelConfig::PRESETS.join(", ")))
+            .expected(format!("a folder with a {CONFIG}, or one of {}", names.join(", ")))
             .found(named)
             .into());
     }

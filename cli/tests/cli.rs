@@ -59,6 +59,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "cards",
             "mesh",
             "residual",
+            "experts",
             "exact",
             "max-new-tokens",
             "stop",
@@ -96,6 +97,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "lora",
             "cards",
             "residual",
+            "experts",
             MESH,
             "device",
             "json",
@@ -106,8 +108,8 @@ const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "explain",
         &[
-            "wide", "help", "model", "dtype", "lora", "cards", "residual", MESH, "batch", "sequence",
-            "context", "dump", "json", "train", STEP,
+            "wide", "help", "model", "dtype", "lora", "cards", "residual", "experts", MESH, "batch",
+            "sequence", "context", "dump", "json", "train", STEP,
         ],
     ),
     (
@@ -120,6 +122,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "lora",
             "cards",
             "residual",
+            "experts",
             MESH,
             "card",
             "profile",
@@ -167,6 +170,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "zero",
             "ring",
             "residual",
+            "experts",
             "pipeline",
             "compress",
             "compress-after",

@@ -53,6 +53,22 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
 }
 
 #[test]
+fn a_model_that_the_planner_does_not_predict_is_refused() {
+    for (model, found) in [
+        (
+            "qwen3-30b-a3b",
+            "layer 0: the planner of training does not predict this layer: expected grouped attention \
+                           and a dense feed-forward part, found a mixture of experts",
+        ),
+        ("glm-4.5-air", "layer 1: the planner of training does not predict this layer"),
+        ("deepseek-v3", "found latent attention"),
+    ] {
+        let message = refused(&format!("--model {model} --train --seq 4096 --cards 8 --global-batch 8"));
+        assert!(message.contains(found), "{message}");
+    }
+}
+
+#[test]
 fn a_choice_is_explained_in_full() {
     let line = format!("{QWEN} --cards 64 --global-batch 512");
     let why =

@@ -1,6 +1,7 @@
 //! Dense decoders: grouped-query attention and one feed-forward block per layer.
 
-use ascend_tp::config::ModelConfig;
+use ascend_tp::base::Diagnostic;
+use ascend_tp::config::{AttentionPart, FeedForwardPart, ModelConfig};
 
 /// Structure of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +62,32 @@ pub struct Window {
 }
 
 impl Decoder {
-    /// Reads the sizes from a configuration.
+    /// Refuses a model with layers that these sizes do not describe.
+    ///
+    /// # Errors
+    /// The first layer with a mixture of experts, or without grouped attention.
+    pub fn check(config: &ModelConfig) -> Result<(), Diagnostic> {
+        let other = config.pattern.iter().enumerate().find_map(|(layer, described)| {
+            let found = match (&described.attention, &described.feed_forward) {
+                (AttentionPart::Latent(_), _) => "latent attention",
+                (AttentionPart::GatedDelta { .. }, _) => "attention by the gated delta rule",
+                (_, FeedForwardPart::Mixture(_)) => "a mixture of experts",
+                (AttentionPart::Grouped(_), FeedForwardPart::Dense { .. }) => return None,
+            };
+            Some((layer, found))
+        });
+        match other {
+            Some((layer, found)) => Err(Diagnostic::new(
+                format!("layer {layer}"),
+                "the planner of training does not predict this layer",
+            )
+            .expected("grouped attention and a dense feed-forward part")
+            .found(found)),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the sizes from a configuration that passes [`Self::check`].
     #[must_use]
     pub fn of(config: &ModelConfig) -> Self {
         Self {

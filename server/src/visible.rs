@@ -3,8 +3,8 @@
 //!
 //! - Input: tokens with their texts from the engine, and the last text.
 //! - Output: text that can no longer change, and the end by a stop text.
-//! - Invariants: texts of special tokens are at the places of their tokens. A stop text may begin or
-//!   end inside of one. All text that was held back follows at the end.
+//! - Invariants: texts of special tokens are at the places of their tokens. A stop text may begin
+//!   or end inside of one. All text that was held back follows at the end.
 //! - Not here: stop texts of requests that show no special tokens. The engine finds them.
 
 use ascend_tp::generate::tokenizer::Vocabulary;

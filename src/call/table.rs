@@ -104,9 +104,9 @@ super::calls! {
         x, w, scale, NONE, tokens, NONE, false, true, out
     )
     /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
-    /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`.
-    /// `groups` has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the
-    /// rows of `g`; f32 for bf16.
+    /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`. `groups`
+    /// has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the rows
+    /// of `g`; f32 for bf16.
     GroupedMatmul "aclnnGroupedMatmulV4" {
         far_read x, far_read w, maybe_read bias, far_read groups, far_update out, with group_type: usize
     } (
@@ -132,7 +132,8 @@ super::calls! {
         // expertTokensBeforeCapacityOut
         rows, places, counts, NONE
     )
-    /// `out[n] = Σ weights[n,k] · rows[places[n·k + j]]`, for the results of [`Call::SortByExpert`].
+    /// `out[n] = Σ weights[n,k] · rows[places[n·k + j]]`, for the results of
+    /// [`Call::SortByExpert`].
     SumOfExperts "aclnnMoeFinalizeRoutingV2" { far_read rows, far_read places, far_read weights, far_write out } (
         // expandedX, expandedRowIdx, x1, x2, bias, scales, expertIdx, dropPadMode, out
         rows, places, NONE, NONE, NONE, weights, NONE, BY_TOKEN, out

@@ -71,7 +71,8 @@ pub(super) fn read(fields: &mut Fields<'_>) -> Option<LatentDims> {
         rotary_dims: rotary_dims?,
         value_dims: value_dims?,
     };
-    head_dim_agrees(fields, &dims)?;
+    agrees(fields, "head_dim", &[dims.rotary_dims, dims.head_dim()])?;
+    agrees(fields, "qk_head_dim", &[dims.head_dim()])?;
     Some(dims)
 }
 
@@ -97,21 +98,20 @@ fn paired(fields: &mut Fields<'_>, dims: usize) -> Option<usize> {
     None
 }
 
-/// Refuses another `head_dim` than transformers writes, which is the number of rotated dims, or the
-/// number of all dims.
-fn head_dim_agrees(fields: &mut Fields<'_>, dims: &LatentDims) -> Option<()> {
-    const KEY: &str = "head_dim";
-    let expected = [dims.rotary_dims, dims.head_dim()];
-    if fields.get(KEY).is_none() {
+/// Refuses other dims of a head than transformers writes: the number of rotated dims, or the number
+/// of all dims.
+fn agrees(fields: &mut Fields<'_>, key: &str, expected: &[usize]) -> Option<()> {
+    if fields.get(key).is_none() {
         return Some(());
     }
-    let found = fields.size(KEY)?;
+    let found = fields.size(key)?;
     if expected.contains(&found) {
         return Some(());
     }
+    let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
     fields.report(
-        Diagnostic::new(fields.place(KEY), "contradicts the dims of latent attention")
-            .expected(format!("{} or {}", expected[0], expected[1]))
+        Diagnostic::new(fields.place(key), "contradicts the dims of latent attention")
+            .expected(expected.join(" or "))
             .found(found),
     );
     None

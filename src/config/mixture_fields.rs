@@ -124,13 +124,15 @@ fn groups(fields: &mut Fields<'_>, keys: GroupKeys, experts: Option<usize>) -> O
     let summed = match keys {
         GroupKeys::None => return Some(None),
         GroupKeys::Always(summed) => summed,
-        GroupKeys::ByMethod(summed) if has_groups(fields)? => summed,
-        GroupKeys::ByMethod(_) => {
-            // Files with another method have the keys, and they mean nothing.
+        GroupKeys::ByMethod(summed) => {
+            // Files with another method have the keys too, and they mean nothing there.
             for key in [COUNT, KEPT] {
                 fields.get(key);
             }
-            return Some(None);
+            if !has_groups(fields)? {
+                return Some(None);
+            }
+            summed
         }
     };
     let (count, kept) = (fields.size(COUNT), fields.size(KEPT));

@@ -31,8 +31,22 @@ impl ModelConfig {
         "gemma-3-1b",
     ];
 
-    /// Returns the published shape of a model, or `None` if the name is not one of
-    /// [`Self::PRESETS`].
+    /// Names of mixtures of experts that [`Self::preset`] knows.
+    #[doc(hidden)]
+    pub const MIXTURES: [&'static str; 9] = [
+        "qwen3-30b-a3b",
+        "qwen3-235b-a22b",
+        "mixtral-8x7b",
+        "minimax-m2",
+        "glm-4.5-air",
+        "gpt-oss-20b",
+        "deepseek-v2-lite",
+        "deepseek-v3",
+        "kimi-k2",
+    ];
+
+    /// Returns the published shape of a model, or `None` if the name is unknown. Names are in
+    /// [`Self::PRESETS`] and [`Self::MIXTURES`].
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         let (_, text) = TEXTS.iter().find(|(names, _)| names.contains(&name))?;
@@ -120,12 +134,104 @@ const TEXTS: &[(&[&str], &str)] = &[
         "sliding_window_pattern": 6, "max_position_embeddings": 32768, "query_pre_attn_scalar": 256,
         "torch_dtype": "bfloat16"}"#,
     ),
+    (
+        &["qwen3-30b-a3b"],
+        r#"{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+        "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["qwen3-235b-a22b"],
+        r#"{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936, "hidden_size": 4096, "num_hidden_layers": 94,
+        "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 12288,
+        "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+        "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}"#,
+    ),
+    // Mixtral-8x7B-v0.1.
+    (
+        &["mixtral-8x7b"],
+        r#"{"architectures": ["MixtralForCausalLM"], "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "max_position_embeddings": 32768,
+        "sliding_window": null, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["minimax-m2"],
+        r#"{"architectures": ["MiniMaxM2ForCausalLM"], "vocab_size": 200064, "hidden_size": 3072, "num_hidden_layers": 62,
+        "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary_dim": 64,
+        "intermediate_size": 1536, "num_local_experts": 256, "num_experts_per_tok": 8, "scoring_func": "sigmoid",
+        "use_routing_bias": true, "use_qk_norm": true, "qk_norm_type": "per_layer", "rms_norm_eps": 1e-6,
+        "rope_theta": 5000000, "max_position_embeddings": 196608, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["glm-4.5-air"],
+        r#"{"architectures": ["Glm4MoeForCausalLM"], "vocab_size": 151552, "hidden_size": 4096, "num_hidden_layers": 46,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "partial_rotary_factor": 0.5,
+        "attention_bias": true, "use_qk_norm": false, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+        "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": true, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1,
+        "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-5, "rope_theta": 1000000,
+        "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["gpt-oss-20b"],
+        r#"{"architectures": ["GptOssForCausalLM"], "vocab_size": 201088, "hidden_size": 2880, "num_hidden_layers": 24,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "attention_bias": true,
+        "intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": 7.0,
+        "sliding_window": 128, "rms_norm_eps": 1e-5, "rope_theta": 150000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false},
+        "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["deepseek-v2-lite"],
+        r#"{"architectures": ["DeepseekV2ForCausalLM"], "vocab_size": 102400, "hidden_size": 2048, "num_hidden_layers": 27,
+        "num_attention_heads": 16, "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+        "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1, "topk_group": 1,
+        "topk_method": "greedy", "norm_topk_prob": false, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000,
+        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32,
+            "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707},
+        "max_position_embeddings": 163840, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["deepseek-v3"],
+        r#"{"architectures": ["DeepseekV3ForCausalLM"], "vocab_size": 129280, "hidden_size": 7168, "num_hidden_layers": 61,
+        "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4,
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+        "first_k_dense_replace": 3, "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000,
+        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32,
+            "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+        "max_position_embeddings": 163840, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["kimi-k2"],
+        r#"{"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "vocab_size": 163840,
+        "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 64, "q_lora_rank": 1536,
+        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 384, "n_shared_experts": 1,
+        "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid", "norm_topk_prob": true, "routed_scaling_factor": 2.827,
+        "first_k_dense_replace": 1, "num_nextn_predict_layers": 0, "rms_norm_eps": 1e-6, "rope_theta": 50000.0,
+        "rope_scaling": {"type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096,
+            "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+        "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}"#,
+    ),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::ModelConfig;
+    use crate::base::DType;
     use crate::config::Family;
+    use crate::program::Role;
+    use crate::program::models::{Head, RunShape, decoder};
 
     #[test]
     fn sizes_are_the_published_ones() {
@@ -150,8 +256,40 @@ mod tests {
     }
 
     #[test]
+    fn total_and_active_parameters_are_the_published_ones() {
+        for (name, total, active) in [
+            ("qwen3-30b-a3b", 30.5, 3.35),
+            ("qwen3-235b-a22b", 235.1, 22.2),
+            ("mixtral-8x7b", 46.7, 12.9),
+            ("minimax-m2", 228.7, 11.0),
+            ("glm-4.5-air", 106.9, 13.4),
+            ("gpt-oss-20b", 20.9, 4.19),
+            ("deepseek-v2-lite", 15.7, 2.66),
+            ("deepseek-v3", 671.0, 37.6),
+            ("kimi-k2", 1026.0, 32.9),
+        ] {
+            let parameters = ModelConfig::preset(name).unwrap().parameters();
+            for (found, billions) in [(parameters.total, total), (parameters.active, active)] {
+                let found = found as f64 / 1e9;
+                assert!((found - billions).abs() <= 0.005 * billions, "{name}: {found} is not {billions}");
+            }
+        }
+    }
+
+    #[test]
+    fn params_of_mixtures_are_the_listed_tensors() {
+        for name in ModelConfig::MIXTURES {
+            let config = ModelConfig { layers: 4, ..ModelConfig::preset(name).unwrap() };
+            let program = decoder(&config, RunShape::new(1, 2, 4), DType::BF16, Head::AllLogits).unwrap();
+            let elems = |id| program.values[id].shape.elems();
+            let params: usize = program.with_role(Role::Param).map(elems).sum();
+            assert_eq!(params, config.parameters().total, "{name}");
+        }
+    }
+
+    #[test]
     fn every_listed_name_is_known() {
-        for name in ModelConfig::PRESETS {
+        for name in ModelConfig::PRESETS.into_iter().chain(ModelConfig::MIXTURES) {
             assert!(ModelConfig::preset(name).is_some(), "{name}");
         }
         assert_eq!(ModelConfig::preset("qwen-72B"), None);

@@ -272,43 +272,4 @@ mod tests {
         assert_eq!(total, 494_032_768);
         assert_eq!(active, total);
     }
-    // ZZ
-    #[test]
-    fn zz_fixture_tensors() {
-        let root = std::path::Path::new("/work/shared/fixtures_mixtures");
-        for folder in std::fs::read_dir(root).unwrap() {
-            let folder = folder.unwrap().path();
-            let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else { continue };
-            let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
-            let config = match ModelConfig::from_json(&text) {
-                Ok(config) => config,
-                Err(problems) => {
-                    println!("{name}: {problems}");
-                    continue;
-                }
-            };
-            let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-            for file in std::fs::read_dir(&folder).unwrap() {
-                let file = file.unwrap().path();
-                let n = file.file_name().unwrap().to_str().unwrap();
-                if n.starts_with("model") && n.ends_with(".safetensors") {
-                    let bytes = std::fs::read(&file).unwrap();
-                    let st = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-                    for (name, view) in st.tensors() {
-                        found.insert(name, view.shape().to_vec());
-                    }
-                }
-            }
-            let mut listed: BTreeMap<String, Vec<usize>> =
-                tensors(&config).into_iter().map(|tensor| (tensor.name, tensor.shape)).collect();
-            let common: Vec<String> =
-                listed.iter().filter(|(n, s)| found.get(*n) == Some(*s)).map(|(n, _)| n.clone()).collect();
-            for name in &common {
-                listed.remove(name);
-                found.remove(name);
-            }
-            println!("{name}: {} common, only listed {listed:?}, only found {found:?}", common.len());
-        }
-    }
-    // ZZ
 }

@@ -143,7 +143,8 @@ pub struct Verification {
     pub rounded: Option<Difference>,
     /// Greedy tokens of the reference and of the cards.
     pub greedy: Option<Greedy>,
-    /// Choices of experts, if the type is not f32. All results are computed with the choices of f32.
+    /// Choices of experts, if the type is not f32. All results are computed with the choices of
+    /// f32.
     pub experts: Option<ChosenExperts>,
 }
 

@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{AxisId, DType, Diagnostic, Id, Reduce};
 
-use crate::program::{Kind, Program, Role, ValueId};
+use crate::program::{Program, Role, ValueId};
 
 use super::layout::Layout;
 use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};
@@ -249,8 +249,8 @@ impl Pins {
 
     /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
     ///
-    /// `experts` is the sharding of mixtures on the first axis. A second axis shards the intermediate
-    /// size of each expert. Routers are replicated.
+    /// `experts` is the sharding of mixtures on the first axis. A second axis shards the
+    /// intermediate size of each expert. Routers are replicated.
     ///
     /// With one axis, these are [`Pins::auto`], or [`Pins::megatron`] for quantised weights. With
     /// two axes, [`Pins::megatron`] applies on [`COLUMNS`], and each matrix is also sharded along
@@ -329,12 +329,7 @@ impl Pins {
             (program.values[id].role == Role::Param).then(|| program.values[id].name.as_str())
         };
         for op in program.ops.values() {
-            let projections = match op.kind {
-                Kind::Experts | Kind::ClippedExperts { .. } => Some(3),
-                Kind::ExpertRows => Some(2),
-                _ => None,
-            };
-            if let Some(first) = projections {
+            if let Some(first) = op.kind.row().experts {
                 let names = [param(op.operands[first]), param(op.operands[first + 1])];
                 for (name, dim) in names.into_iter().zip(shards.dims()) {
                     let Some(name) = name else { continue };

@@ -67,14 +67,14 @@ pub struct Source {
 
 /// The checkpoint tensors of a param of a certain shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stack {
+pub struct TensorStack {
     /// Names of the tensors.
     pub names: TensorNames,
     /// Number of dims of the param that count the tensors. 0 for one tensor.
     pub dims: usize,
 }
 
-impl Stack {
+impl TensorStack {
     /// Returns the part of the param that one tensor holds. `shape` is the shape of the param.
     #[must_use]
     pub fn part(&self, shape: &Shape) -> Shape {
@@ -102,7 +102,7 @@ impl Source {
     /// - The name is not a valid pattern, or the first dims of the param do not count its names.
     /// - The form has an order of dims, but the source is a stack or a part of a tensor, or the
     ///   order does not fit.
-    pub fn stack(&self, shape: &Shape) -> Result<Stack, String> {
+    pub fn stack(&self, shape: &Shape) -> Result<TensorStack, String> {
         let names = TensorNames::parse(&self.tensor)?;
         if let Form::Blocks { block_elems, stride_elems } = self.form
             && (names.count() > 1
@@ -128,7 +128,7 @@ impl Source {
         let Some(dims) = counts.position(|count| count == names.count()) else {
             return Err(format!("the first dims of {shape} do not count {} tensors", names.count()));
         };
-        Ok(Stack { names, dims })
+        Ok(TensorStack { names, dims })
     }
 
     /// Returns the tensors of bytes that a param of packed numbers is stored in: the numbers, then

@@ -159,6 +159,9 @@ pub struct Row {
     pub is_copy: bool,
     /// Operands that can be weights.
     pub weights: WeightOperands,
+    /// First of two operands with the projections of all experts of a mixture: gate and up
+    /// `[e,2,f,h]`, then down `[e,h,f]`.
+    pub experts: Option<usize>,
     /// Sharding rule of an instance. Ops of the lowered stage move shards and have none.
     pub rule: RuleFn,
     /// Dims that are summed in tree order, by letter of the rule, outermost first.
@@ -399,6 +402,7 @@ const BASE: Row = Row {
     around: None,
     is_copy: false,
     weights: WeightOperands::None,
+    experts: None,
     rule: elementwise,
     tree: |_, _| Vec::new(),
     leaves_one_part: false,

@@ -1,8 +1,8 @@
 //! The order of a param's dims in its checkpoint tensor.
 //!
-//! `0,3,21` describes a stored tensor of three dims. The first one is dim 0 of the param, the second
-//! one is dim 3, and the third one is dim 2 and dim 1, fused in this order. A param `[8,2,64,32]` is
-//! then stored as `[8,32,128]`, with the two matrices of dim 1 interleaved.
+//! `0,3,21` describes a stored tensor of three dims. The first one is dim 0 of the param, the
+//! second one is dim 3, and the third one is dim 2 and dim 1, fused in this order. A param
+//! `[8,2,64,32]` is then stored as `[8,32,128]`, with the two matrices of dim 1 interleaved.
 //!
 //! Input: the text of an order, and the shape of a param. Output: the stored shape, and places in
 //! the stored tensor.
@@ -37,8 +37,8 @@ pub struct StoredDims {
 }
 
 impl StoredDims {
-    /// Parses an order such as `0,3,21`: the dims of the stored tensor, each with one digit for each
-    /// dim of the param.
+    /// Parses an order such as `0,3,21`: the dims of the stored tensor, each with one digit for
+    /// each dim of the param.
     ///
     /// # Errors
     /// A sentence, if the text is not a permutation of at most eight dims.

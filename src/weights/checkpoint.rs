@@ -251,8 +251,8 @@ impl Checkpoint {
         view.read_slice(logical_shape, ranges, out)
     }
 
-    /// Reads a slice of a param into `out`, contiguous and of type `to`. `shape` is the shape of the
-    /// param, and `ranges` selects one range per dim. Only the tensors and the bytes inside the
+    /// Reads a slice of a param into `out`, contiguous and of type `to`. `shape` is the shape of
+    /// the param, and `ranges` selects one range per dim. Only the tensors and the bytes inside the
     /// ranges are read, apart from gaps smaller than a page.
     ///
     /// # Errors

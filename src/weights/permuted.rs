@@ -130,8 +130,8 @@ impl<'a> Permuted<'a> {
         (0..self.shape.rank()).map(range).collect()
     }
 
-    /// Reads the elements inside `ranges`, one range per dim of the weight. `whole` has the elements
-    /// of the weight from `origin` on, and receives the elements at their places.
+    /// Reads the elements inside `ranges`, one range per dim of the weight. `whole` has the
+    /// elements of the weight from `origin` on, and receives the elements at their places.
     pub(super) fn read_box(
         &self,
         ranges: &[Range<usize>],

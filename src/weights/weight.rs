@@ -2,10 +2,11 @@
 //!
 //! Input: a checkpoint and the shards of one weight. Output: pieces, in any order.
 //!
-//! Invariants: each piece is part of one tensor, or of one block of it. It is read once, and a rank receives its part of a
-//! piece in one write. Tensors that no local rank needs, and gaps of a page or more that no local
-//! rank needs, are not read. If the tensor has its dims in another order, the pieces can share
-//! pages of the file, and numbers that are interleaved with a piece are read with it.
+//! Invariants: each piece is part of one tensor, or of one block of it. It is read once, and a rank
+//! receives its part of a piece in one write. Tensors that no local rank needs, and gaps of a page
+//! or more that no local rank needs, are not read. If the tensor has its dims in another order, the
+//! pieces can share pages of the file, and numbers that are interleaved with a piece are read with
+//! it.
 //!
 //! Not here: devices and threads.
 

@@ -450,7 +450,10 @@ fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
 #[test]
 fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
-    for sample in samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts()) {
+    // Seven operands have too many layouts to try all. The other test draws some of them.
+    let has_few = |sample: &Sample| sample.operands.len() < 7;
+    let all = samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts());
+    for sample in all.filter(has_few) {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let found = accepted(&sample, &mesh);

@@ -16,7 +16,7 @@ const CASES: u64 = 20;
 
 const MINUTES: u64 = 30;
 
-/// The explorations, in the order in which they run.
+/// The explorations, in order of execution.
 const EXPLORATIONS: [Exploration; 5] = [
     Exploration { name: "suite", run: suite },
     Exploration { name: "storm", run: storm },

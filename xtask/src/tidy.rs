@@ -36,7 +36,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("timeline", &["base", "call", "schedule"]),
     ("exec", &["base", "call", "schedule", "timeline", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "device", "exec"]),
-    ("serving", &["base", "compile"]),
+    ("serving", &["base", "config", "compile"]),
     (
         "generate",
         &[

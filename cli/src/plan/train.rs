@@ -7,6 +7,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
+use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::grid::{self, LayerOn};
@@ -184,6 +185,7 @@ struct LosingChoice {
 
 impl TrainPlanReport {
     fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
+        Decoder::check(request.config)?;
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
         let search = Search::new(&job)?;

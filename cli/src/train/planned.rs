@@ -11,6 +11,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
+use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::Search;
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
@@ -55,6 +56,7 @@ impl StepOptions {
             let problem = problem.expected("--recompute none, selective or full");
             return Err(problem.found(counted(layers, "layer")).into());
         }
+        Decoder::check(model)?;
         let job = Job::new(model, recipe.seq, recipe.global_batch, on.cards, profile, topology);
         let search = Search::new(&job)?;
         if let Some(problem) = fits_nowhere("--mesh auto", &job, &search) {

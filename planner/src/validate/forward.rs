@@ -4,7 +4,9 @@
 
 use ascend_tp_machine::{Profile, Topology};
 
-use super::super::workload::{Experts, Mixture, ParallelSplit, ProductPrecision, Published, Section, Tokens};
+use super::super::workload::{
+    Experts, MixtureDecoder, ParallelSplit, ProductPrecision, Published, Section, Tokens,
+};
 use super::stack::{Expansion, PassCards, StepWork};
 use crate::decoder::Decoder;
 use crate::points::{Model, Point, machine};
@@ -15,7 +17,7 @@ pub(super) fn is_forward(point: &Point) -> bool {
 
 pub(super) enum RowModel {
     Dense(Decoder),
-    Mixture(Mixture),
+    Mixture(MixtureDecoder),
     Published(&'static Published),
 }
 
@@ -40,7 +42,7 @@ impl RowModel {
             (0, ..) => Ok(Self::Dense(model.decoder)),
             (count, Some(chosen), Some(width)) if (1..=count).contains(&chosen) => {
                 let experts = Experts { count, chosen, width, shared_width: 0 };
-                Ok(Self::Mixture(Mixture { around: model.decoder, experts }))
+                Ok(Self::Mixture(MixtureDecoder { around: model.decoder, experts }))
             }
             _ => Err("no workload for this architecture"),
         }

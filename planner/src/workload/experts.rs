@@ -26,14 +26,14 @@ pub struct Experts {
 
 /// Grouped-query attention with a mixture in every layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mixture {
+pub struct MixtureDecoder {
     /// Decoder sizes; its feed-forward blocks are ignored.
     pub around: Decoder,
     /// Replace the feed-forward blocks.
     pub experts: Experts,
 }
 
-impl Mixture {
+impl MixtureDecoder {
     /// Returns a forward pass with logits of `rows` tokens.
     #[must_use]
     pub fn forward(

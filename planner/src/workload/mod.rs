@@ -13,7 +13,7 @@ mod launches;
 mod published;
 mod vision;
 
-pub use experts::{Experts, Mixture};
+pub use experts::{Experts, MixtureDecoder};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
 pub use hybrid::{FeedForwardBlock, Hybrid};
 pub use latent::LatentDecoder;

@@ -17,7 +17,8 @@ use std::time::Duration;
 /// use ascend_tp_server_client::HttpRequest;
 ///
 /// let request = HttpRequest { headers: &[("x-request-id", "1")], ..HttpRequest::get("/health") };
-/// assert!(request.bytes().starts_with(b"GET /health HTTP/1.1\r\nhost: test\r\nx-request-id: 1\r\n"));
+/// let head = b"GET /health HTTP/1.1\r\nhost: test\r\nx-request-id: 1\r\n";
+/// assert!(request.bytes().starts_with(head));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {

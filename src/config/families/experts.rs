@@ -65,7 +65,8 @@ pub(crate) enum GroupKeys {
     /// `n_group` groups, of which a token uses `topk_group`. The score of a group is the sum of
     /// this number of largest scores.
     Always(usize),
-    /// The same, if `topk_method` is `group_limited_greedy`. The default is `greedy`, without groups.
+    /// The same, if `topk_method` is `group_limited_greedy`. The default is `greedy`, without
+    /// groups.
     ByMethod(usize),
 }
 

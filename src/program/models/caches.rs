@@ -181,7 +181,7 @@ impl CacheNames {
         lengths: input::LENGTHS,
     };
     /// Inputs of [`RunShape::windowed`].
-    pub const WINDOWED: Self = Self {
+    const WINDOWED: Self = Self {
         slots: input::WINDOW_SLOTS,
         table: input::WINDOW_TABLE,
         positions: input::WINDOW_POSITIONS,

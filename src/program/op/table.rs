@@ -311,8 +311,8 @@ super::ops! {
     /// position. Positions follow each other, and `lengths[b]` is one more than the last. It is an
     /// input, because operators need it on the host.
     ///
-    /// The second result is the logarithm of the sum of `exp(score)`, f32 `[b,k,g,s]`. It requires an
-    /// attention without cap.
+    /// The second result is the logarithm of the sum of `exp(score)`, f32 `[b,k,g,s]`. It requires
+    /// an attention without cap.
     ///
     /// Several pools share sequences and blocks evenly, in order. A table has the numbers of blocks
     /// within the sequence's pool.
@@ -489,8 +489,8 @@ super::ops! {
         npu: npu::narrow,
         grad: Some(grad::narrow),
     }
-    /// Cotangent of `x` in [`Kind::Narrow`]. Operands: the cotangent of the result, and `x`, for its
-    /// shape only. Other elements are zero.
+    /// Cotangent of `x` in [`Kind::Narrow`]. Operands: the cotangent of the result, and `x`, for
+    /// its shape only. Other elements are zero.
     NarrowGrad {
         /// Index of the dim.
         dim: usize,
@@ -1013,10 +1013,12 @@ super::ops! {
         npu: npu::experts::experts,
         grad: Some(grad::experts),
         weights: WeightOperands::Factors(&[4, 3]),
+        experts: Some(3),
     }
-    /// The result of each chosen expert, `y[b,s,j] = down[e] (silu(gate) · up)`, without weights. See
-    /// [`Kind::Experts`]; operands are its operands without the weights. If experts are sharded, a
-    /// result is nonzero on one rank alone, so the order of a sum over ranks has no effect.
+    /// The result of each chosen expert, `y[b,s,j] = down[e] (silu(gate) · up)`, without weights.
+    /// See [`Kind::Experts`]; operands are its operands without the weights. If experts are
+    /// sharded, a result is nonzero on one rank alone, so the order of a sum over ranks has no
+    /// effect.
     ExpertRows = "expert_rows" {
         arity: 4,
         rule: |_, shapes| gate_and_up(shapes[2]).and_then(|()| sum("bsH,bsJ,eGFH,eHF->bsJH")),
@@ -1028,6 +1030,7 @@ super::ops! {
         host: Host::One(host::experts::expert_rows),
         npu: npu::experts::expert_rows,
         weights: WeightOperands::Factors(&[3, 2]),
+        experts: Some(2),
     }
     /// As [`Kind::Experts`], with biases of all projections and with the gated rows `(clip(up,
     /// ±limit) + 1) · g · sigmoid(slope · g)`, `g = min(gate, limit)`. The last operands are the
@@ -1047,6 +1050,7 @@ super::ops! {
         host: Host::One(host::experts::experts),
         npu: npu::experts::experts,
         weights: WeightOperands::Factors(&[4, 3]),
+        experts: Some(3),
     }
     /// Cotangents of `x`, `weights`, `gate_up` and `down` in [`Kind::Experts`]. Operands: its
     /// operands and the cotangent of the result.

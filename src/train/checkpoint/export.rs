@@ -23,7 +23,7 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use crate::generate::Model;
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
-use crate::program::{Form, Source, Stack, StoredDims};
+use crate::program::{Form, Source, StoredDims, TensorStack};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
 
@@ -92,7 +92,7 @@ struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// Returns the pieces of the tensors of a source, in order. A tensor with another order of dims
     /// is split along its first dim if possible, so that a piece is small.
-    fn all(tensor: &'a str, source: &Source, shape: &Shape, stack: &Stack) -> Vec<Vec<Self>> {
+    fn all(tensor: &'a str, source: &Source, shape: &Shape, stack: &TensorStack) -> Vec<Vec<Self>> {
         if let Form::Blocks { block_elems, stride_elems } = source.form {
             let piece = |block: usize| Self {
                 tensor,

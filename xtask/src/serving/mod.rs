@@ -1,12 +1,13 @@
-//! Runs `ascend-tp serve` under mixed load, and compares each answer with the same request alone.
+//! Runs `ascend-tp serve` under mixed load, and compares each answer with the answer to the same
+//! request alone.
 //!
 //! - Input: a time, a seed, and a program.
 //! - Output: a summary, and the findings with the bodies of their requests.
 //! - Invariants: rounds draw new requests. In each round every request is answered alone first, and
 //!   then many times next to the others: whole, streamed, on kept and new connections, between
 //!   requests whose clients disconnect and malformed ones. After a round, no request may run and no
-//!   cache block may be in use. The resident memory may grow by at most 5 % after the first tenth of
-//!   the time.
+//!   cache block may be in use. The resident memory may grow by at most 5 % after the first tenth
+//!   of the time.
 //! - Not here: the life of processes (`kills`), and the API's fields (`server/tests`).
 
 mod cases;

@@ -60,7 +60,7 @@ impl ServerProcess {
         Ok(kib.with_context(|| format!("{path} has no VmRSS: the server has ended"))? << 10)
     }
 
-    /// Ends the server in order. Returns what went wrong, and the warnings of its log.
+    /// Ends the server in order. Returns the problems, and the warnings of the log.
     pub(super) fn stop(&mut self) -> Vec<String> {
         let mut findings = Vec::new();
         kills::signal("TERM", self.child.id());
