@@ -9,7 +9,8 @@
 //! - Output: the program with choices as inputs, and the number of choices that differ.
 //! - Invariant: the program still computes its own choices, so that they can be counted.
 
-use crate::base::IdVec;
+use std::collections::BTreeMap;
+
 use crate::exec::NamedTensors;
 use crate::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
@@ -32,15 +33,18 @@ fn input_of(program: &Program, choice: ValueId) -> String {
 
 /// Makes every choice of experts an input.
 pub(super) fn give(program: &mut Program) {
-    let given: Vec<ValueId> = choices(program).collect();
-    for choice in given {
+    let chosen: Vec<ValueId> = choices(program).collect();
+    let mut given: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for choice in chosen {
         let Value { shape, dtype, .. } = program.values[choice].clone();
         let name = input_of(program, choice);
         let input = program.values.push(Value { name, shape, dtype, role: Role::Input, source: None });
-        let ops: IdVec<OpId, Op> = program.ops.clone();
-        for id in ops.ids() {
-            let operands = program.ops[id].operands.iter_mut().filter(|operand| **operand == choice);
-            operands.for_each(|operand| *operand = input);
+        given.insert(choice, input);
+    }
+    let ids: Vec<OpId> = program.ops.ids().collect();
+    for id in ids {
+        for operand in &mut program.ops[id].operands {
+            *operand = given.get(operand).copied().unwrap_or(*operand);
         }
     }
 }

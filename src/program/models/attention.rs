@@ -13,9 +13,6 @@ use crate::program::op::Kind;
 use super::CacheBlocks;
 use super::layers::{Caches, LayerInputs, Projected, Seen, refuse, whole};
 
-/// Name of the sinks of a layer's heads.
-const SINKS: &str = "self_attn.sinks";
-
 /// How attention scores keys.
 pub(super) struct Scoring {
     /// Factor of the scores.
@@ -140,7 +137,7 @@ impl LayerInputs<'_> {
             );
             return y;
         };
-        let name = self.tensors().layer(layer, SINKS);
+        let name = self.tensors().layer(layer, self.tensors().sinks);
         let sinks = build.param_from(&name, [k, g], self.stored_matrix(), whole(&name));
         let sinks = self.cast(build, sinks, DType::F32);
         let negative = build.op(Kind::Scale { by: -1.0 }, &[sinks]);
