@@ -70,7 +70,7 @@ impl Decoder {
         let other = config.pattern.iter().enumerate().find_map(|(layer, described)| {
             let found = match (&described.attention, &described.feed_forward) {
                 (AttentionPart::Latent(_), _) => "latent attention",
-                (AttentionPart::GatedDelta { .. }, _) => "attention by the gated delta rule",
+                (AttentionPart::GatedDelta(_), _) => "attention by the gated delta rule",
                 (_, FeedForwardPart::Mixture(_)) => "a mixture of experts",
                 (AttentionPart::Grouped(_), FeedForwardPart::Dense { .. }) => return None,
             };

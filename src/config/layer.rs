@@ -26,14 +26,39 @@ pub enum AttentionPart {
     /// Softmax attention over keys and values that are projections of one latent vector per token.
     Latent(LatentAttention),
     /// Linear attention by the gated delta rule.
-    GatedDelta {
-        /// Number of key heads.
-        key_heads: usize,
-        /// Number of value heads.
-        value_heads: usize,
-        /// Tokens that the convolution before the rule reads.
-        convolution: usize,
-    },
+    GatedDelta(GatedDelta),
+}
+
+/// Linear attention by the gated delta rule, behind a causal convolution.
+///
+/// A key head serves `value_heads / key_heads` consecutive value heads. Each value head has a state
+/// of [`key_dims`](Self::key_dims) × [`value_dims`](Self::value_dims) numbers per sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatedDelta {
+    /// Number of key heads, and of query heads.
+    pub key_heads: usize,
+    /// Number of value heads. It is a multiple of the number of key heads.
+    pub value_heads: usize,
+    /// Dims of a key or query head.
+    pub key_dims: usize,
+    /// Dims of a value head.
+    pub value_dims: usize,
+    /// Number of tokens that the convolution reads, the current one included.
+    pub convolution: usize,
+}
+
+impl GatedDelta {
+    /// Returns the number of value heads that a key head serves.
+    #[must_use]
+    pub const fn values_per_key(&self) -> usize {
+        self.value_heads / self.key_heads
+    }
+
+    /// Returns the number of channels of the convolution: queries, keys and values of all heads.
+    #[must_use]
+    pub const fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dims + self.value_heads * self.value_dims
+    }
 }
 
 /// Softmax attention. Several query heads share a key head.
@@ -297,7 +322,7 @@ impl Layer {
                 Some(SoftmaxAttention { window: *window, rotary: *rotary })
             }
             AttentionPart::Latent(latent) => Some(SoftmaxAttention { window: None, rotary: latent.rotary }),
-            AttentionPart::GatedDelta { .. } => None,
+            AttentionPart::GatedDelta(_) => None,
         }
     }
 
@@ -306,7 +331,7 @@ impl Layer {
     pub const fn grouped(&self) -> Option<&GroupedAttention> {
         match &self.attention {
             AttentionPart::Grouped(attention) => Some(attention),
-            AttentionPart::Latent(_) | AttentionPart::GatedDelta { .. } => None,
+            AttentionPart::Latent(_) | AttentionPart::GatedDelta(_) => None,
         }
     }
 
@@ -315,7 +340,16 @@ impl Layer {
     pub const fn latent(&self) -> Option<&LatentAttention> {
         match &self.attention {
             AttentionPart::Latent(attention) => Some(attention),
-            AttentionPart::Grouped(_) | AttentionPart::GatedDelta { .. } => None,
+            AttentionPart::Grouped(_) | AttentionPart::GatedDelta(_) => None,
+        }
+    }
+
+    /// Returns the gated delta rule, if the layer has one.
+    #[must_use]
+    pub const fn delta(&self) -> Option<&GatedDelta> {
+        match &self.attention {
+            AttentionPart::GatedDelta(delta) => Some(delta),
+            AttentionPart::Grouped(_) | AttentionPart::Latent(_) => None,
         }
     }
 

@@ -32,8 +32,8 @@ pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
-    Activation, AttentionPart, ExpertGroups, FeedForwardPart, GroupedAttention, LatentAttention, Layer,
-    Mixture, NormPlaces, NormWeight, QkNorm, Rotary, Router, Scores, SharedExpert, SoftmaxAttention,
+    Activation, AttentionPart, ExpertGroups, FeedForwardPart, GatedDelta, GroupedAttention, LatentAttention,
+    Layer, Mixture, NormPlaces, NormWeight, QkNorm, Rotary, Router, Scores, SharedExpert, SoftmaxAttention,
 };
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};

@@ -84,7 +84,7 @@ impl ModelConfig {
         match attention {
             AttentionPart::Grouped(attention) => self.grouped_tensors(&mut list, tensors, attention),
             AttentionPart::Latent(attention) => self.latent_tensors(&mut list, tensors, attention),
-            AttentionPart::GatedDelta { .. } => {}
+            AttentionPart::GatedDelta(_) => {}
         }
         match feed_forward {
             FeedForwardPart::Dense { has_bias, .. } => {

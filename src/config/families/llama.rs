@@ -1,8 +1,8 @@
 //! Llama 2 and 3, and the base of other tables.
 
 use super::{
-    Absent, ActivationKeys, Bias, Caps, ExpertTensors, FamilyTable, Intermediate, Keys, LatentTensors,
-    Layers, OwnProgram,
+    Absent, ActivationKeys, Bias, Caps, DeltaTensors, ExpertTensors, FamilyTable, Intermediate, Keys,
+    LatentTensors, Layers, OwnProgram,
 };
 use super::{Projections, RotaryKeys, RotatedPart, StandardRotary, Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
@@ -53,6 +53,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         query_norm: "self_attn.q_norm.weight",
         key_norm: "self_attn.k_norm.weight",
         latent: LatentTensors::DEEPSEEK,
+        delta: DeltaTensors::QWEN3_NEXT,
         sinks: "self_attn.sinks",
         attention_out: "self_attn.o_proj",
         mlp_norm: "post_attention_layernorm.weight",

@@ -10,6 +10,7 @@
 
 mod deepseek_v2;
 mod deepseek_v3;
+mod delta;
 mod experts;
 mod gemma2;
 mod gemma3;
@@ -34,6 +35,7 @@ mod tests;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+pub(crate) use delta::{DeltaInputs, DeltaTensors};
 pub(crate) use experts::{
     CHOSEN, EXPERTS, ExpertStack, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised,
     SharedKeys,
@@ -397,6 +399,8 @@ pub(crate) struct Tensors {
     pub(crate) key_norm: &'static str,
     /// Latent attention.
     pub(crate) latent: LatentTensors,
+    /// Gated delta rule.
+    pub(crate) delta: DeltaTensors,
     /// Sinks of the heads.
     pub(crate) sinks: &'static str,
     /// Output projection of the attention.

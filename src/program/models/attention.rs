@@ -32,7 +32,7 @@ impl LayerInputs<'_> {
             AttentionPart::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
             AttentionPart::Grouped(attention) => return self.grouped(build, layer, attention, x),
             AttentionPart::Latent(latent) => return self.latent(build, layer, latent, x),
-            AttentionPart::GatedDelta { .. } => "attention by the gated delta rule",
+            AttentionPart::GatedDelta(_) => "attention by the gated delta rule",
         };
         refuse(build, layer, unsupported, "grouped attention without sinks and gates");
         x

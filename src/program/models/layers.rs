@@ -405,7 +405,7 @@ pub(super) fn refuse(build: &mut Builder, layer: usize, found: &str, supported: 
 #[cfg(test)]
 mod tests {
     use crate::base::DType;
-    use crate::config::{AttentionPart, GroupedAttention, Layer, ModelConfig, QkNorm};
+    use crate::config::{AttentionPart, GatedDelta, GroupedAttention, Layer, ModelConfig, QkNorm};
     use crate::program::build::Builder;
     use crate::program::models::{Head, RunShape, decoder, loss};
 
@@ -420,7 +420,13 @@ mod tests {
     fn descriptions_without_a_program_are_refused_by_name() {
         let with = |attention| Layer { attention, ..Layer::PLAIN };
         let grouped = |attention| with(AttentionPart::Grouped(attention));
-        let delta = AttentionPart::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
+        let delta = AttentionPart::GatedDelta(GatedDelta {
+            key_heads: 2,
+            value_heads: 4,
+            key_dims: 8,
+            value_dims: 8,
+            convolution: 4,
+        });
         for (layer, name) in [
             (with(delta), "attention by the gated delta rule"),
             (
