@@ -46,7 +46,7 @@ impl Host {
         groups.extend(window.map(|window| GroupConfig { blocks, window: Some(window) }));
         let config = SchedulerConfig {
             block_size: NonZeroU32::new(128)?,
-            slots: None,
+            states: None,
             decode_rows: vec![1, 2, 4, 8, 16, 32, 64, 128, REQUESTS],
             chunks: vec![PROMPT],
             scored_chunks: vec![],

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ascend_tp::serving::{BlockId, BlockPool, Chain, Content, Group, SlotPool, SnapshotId, States};
+use ascend_tp::serving::{BlockId, BlockPool, Chain, Content, Group, States};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -104,6 +104,10 @@ impl Run<'_> {
         let capacity = self.pool.capacity();
         assert_eq!(self.pool.available() + self.model.references.len(), capacity, "a leak or a double use");
         assert_eq!(self.pool.idle(), self.model.idle.len());
+        for (&block, &references) in &self.model.references {
+            let is_private = references == 1 && !self.model.contents.contains_key(&block);
+            assert_eq!(self.pool.is_private(block), is_private);
+        }
     }
 
     fn start(&mut self, text: u64) {
@@ -209,28 +213,23 @@ fn the_longest_hit_is_the_longest_that_all_states_serve() {
     const LENGTH: usize = 8;
     let flags = || prop::collection::vec(prop::bool::weighted(0.8), LENGTH);
     let groups = prop::collection::vec((prop::option::of(1_u32..12), flags()), 0..4);
-    let slots = prop::option::of(flags());
-    let case = (1_u32..5, groups, slots, 0..LENGTH + 2);
+    let recurrent = prop::option::of(flags());
+    let case = (1_u32..5, groups, recurrent, 0..LENGTH + 2);
     let lengths = RefCell::new([0; LENGTH + 1]);
     TestRunner::new(settings(2_000))
-        .run(&case, |(block_size, groups, snapshots, limit)| {
+        .run(&case, |(block_size, groups, recurrent, limit)| {
             let mut chain = Chain::new(KEY, 1);
             for number in 0..LENGTH {
                 chain.push(&vec![u32::try_from(number).unwrap(); block_size as usize], block_size);
             }
-            let mut states = States { block_size, groups: Vec::new(), slots: None };
+            let mut states = States { block_size, groups: Vec::new(), recurrent: None };
             for (window, flags) in &groups {
                 let mut group = Group { pool: BlockPool::new(20), window: *window };
                 publish(&mut group.pool, chain.blocks(), flags);
                 states.groups.push(group);
             }
-            if let Some(flags) = &snapshots {
-                let mut slots = SlotPool::new(2, 1, 20);
-                for (content, _) in chain.blocks().iter().zip(flags).filter(|(_, flag)| **flag) {
-                    let snapshot: SnapshotId = slots.reserve().unwrap();
-                    slots.commit(snapshot, content);
-                }
-                states.slots = Some(slots);
+            if let Some(flags) = &recurrent {
+                publish(states.recurrent.insert(BlockPool::new(20)), chain.blocks(), flags);
             }
             // The query after the hit reads the keys of the window's positions before it.
             let is_served = |&blocks: &usize| {
@@ -240,7 +239,7 @@ fn the_longest_hit_is_the_longest_that_all_states_serve() {
                 let is_held = |(window, flags): &(Option<u32>, Vec<bool>)| {
                     (reads(*window)..position).all(|at| flags[at / block_size as usize])
                 };
-                groups.iter().all(is_held) && snapshots.as_ref().is_none_or(|flags| flags[blocks - 1])
+                groups.iter().all(is_held) && recurrent.as_ref().is_none_or(|flags| flags[blocks - 1])
             };
             let expected = (1..=limit.min(LENGTH)).rev().find(is_served).unwrap_or(0);
             let found = states.longest_hit(chain.blocks(), limit);

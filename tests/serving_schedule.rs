@@ -3,6 +3,7 @@
 //! Each request must end with exactly the tokens that it has alone. Receivers get plans as bytes.
 
 mod executor;
+mod states;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,7 +12,7 @@ use std::num::NonZeroU32;
 use ascend_tp::base::Id as _;
 use ascend_tp::serving::{
     Change, End, Forms, GroupConfig, Overlap, QueuedRequest, RequestId, Scheduler, SchedulerConfig,
-    SequenceId, SlotConfig, StepPlan, StepResult, TableId, TokenForm,
+    SequenceId, StepPlan, StepResult, TableId, TokenForm,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -111,11 +112,14 @@ struct Coverage {
     tokens_in_flight: u64,
     recomputed_rows: u64,
     generated_chunks: u64,
-    loads: u64,
     dropped: u64,
     forks: u64,
     cancels: u64,
     stops: u64,
+    state_hits: u64,
+    states_left: u64,
+    states_evicted: u64,
+    states_exhausted: u64,
 }
 
 struct Simulation<'a> {
@@ -247,7 +251,8 @@ impl<'a> Simulation<'a> {
             assert!(lengths.cached <= lengths.computed && lengths.computed <= lengths.scheduled);
             assert!(lengths.scheduled <= lengths.known + lengths.ahead);
         }
-        self.coverage.loads += plan.loads.len() as u64;
+        let load = self.scheduler.load();
+        self.coverage.states_exhausted += u64::from(load.available_states == Some(0));
         // No request is overtaken: a waiting sequence is weaker than each admitted one.
         let still_waiting = self.waiting();
         let admitted =
@@ -302,6 +307,9 @@ impl<'a> Simulation<'a> {
             plan.chunk.iter().map(|_| 0).chain(rows.map(|row| row.drafts.len())).collect();
         let results = result.chunk.iter_mut().chain(&mut result.rows);
         let mut new: BTreeMap<SequenceId, Vec<u32>> = BTreeMap::new();
+        for (id, run) in ids.iter().zip(states::runs(&plan)) {
+            self.executor.states.complete(run, self.samples[id].is_over);
+        }
         for ((id, row), drafts) in ids.iter().zip(results).zip(drafts) {
             let sample = &self.samples[id];
             if sample.is_over {
@@ -378,23 +386,27 @@ impl<'a> Simulation<'a> {
         let load = self.scheduler.load();
         let capacity: Vec<usize> = self.config.groups.iter().map(|group| group.blocks as usize - 1).collect();
         assert_eq!(load.available_blocks, capacity, "blocks leaked");
-        assert_eq!(load.available_slots, self.config.slots.map(|slots| slots.slots as usize - 1));
+        assert_eq!(load.available_states, self.config.states.map(|states| states as usize - 1));
         self.coverage.preemptions += load.preemptions;
         self.coverage.hit_tokens += load.hit_tokens;
         self.coverage.steps += self.steps;
+        self.coverage.state_hits += self.executor.states.hits;
+        self.coverage.states_left += self.executor.states.left;
+        self.coverage.states_evicted += self.executor.states.evicted;
     }
 }
 
 fn configs() -> impl Strategy<Value = SchedulerConfig> {
     let group = (prop_oneof![6_u32..24, 40_u32..80], prop::option::of(2_u32..9));
-    let slots = prop::option::weighted(0.3, (2_u32..6, 0_u64..8));
-    let sizes = (1_u32..5, prop::collection::vec(group, 1..4), slots);
+    let spare_states = prop::option::weighted(0.3, 0_u32..12);
+    let sizes = (1_u32..5, prop::collection::vec(group, 1..4), spare_states);
     let shapes =
         (prop::sample::select(vec![1_usize, 2, 3, 4]), prop::sample::select(vec![1_usize, 2, 3]), 0_u32..4);
     let policy = (0_u32..20, 0_u32..8, 1_usize..4, any::<bool>(), any::<bool>());
-    (sizes, shapes, policy).prop_map(|((block, groups, slots), (rows, chunks, drafts), policy)| {
+    (sizes, shapes, policy).prop_map(|((block, groups, spare_states), (rows, chunks, drafts), policy)| {
         let (spare, ageing, steps_in_flight, is_chained, is_same) = policy;
         let decode_rows = [1, 2, 4, 8][..rows].to_vec();
+        let drafts = if spare_states.is_some() { 0 } else { drafts };
         let chunks: Vec<u32> = [1, 2, 4][..chunks].iter().map(|size| size * block).collect();
         SchedulerConfig {
             block_size: NonZeroU32::new(block).unwrap(),
@@ -402,11 +414,8 @@ fn configs() -> impl Strategy<Value = SchedulerConfig> {
                 .into_iter()
                 .map(|(blocks, window)| GroupConfig { blocks, window: window.and_then(NonZeroU32::new) })
                 .collect(),
-            slots: slots.map(|(slots, snapshots)| SlotConfig {
-                slots,
-                snapshot_bytes: 10,
-                budget_bytes: 10 * snapshots,
-            }),
+            // One for each row, one to write, and the null state.
+            states: spare_states.map(|spare| decode_rows[rows - 1] + 2 + spare),
             step_tokens: decode_rows[rows - 1] * (drafts + 1) + chunks[0] + spare,
             decode_rows,
             scored_chunks: chunks[..1].to_vec(),
@@ -475,11 +484,15 @@ fn every_request_gets_its_own_tokens_in_any_schedule() {
     let coverage = coverage.into_inner();
     let Coverage { steps, preemptions, hit_tokens, void_rows, accepted, refused, tokens_in_flight, .. } =
         coverage;
-    let Coverage { recomputed_rows, generated_chunks, loads, dropped, forks, cancels, stops, .. } = coverage;
+    let Coverage { recomputed_rows, generated_chunks, dropped, forks, cancels, stops, .. } = coverage;
+    let Coverage { state_hits, states_left, states_evicted, states_exhausted, .. } = coverage;
     for count in [preemptions, hit_tokens, void_rows, accepted, refused, tokens_in_flight, recomputed_rows] {
         assert!(count > 0, "{coverage:?}");
     }
-    for count in [steps, generated_chunks, loads, dropped, forks, cancels, stops] {
+    for count in [steps, generated_chunks, dropped, forks, cancels, stops] {
+        assert!(count > 0, "{coverage:?}");
+    }
+    for count in [state_hits, states_left, states_evicted, states_exhausted] {
         assert!(count > 0, "{coverage:?}");
     }
 }

@@ -1,14 +1,16 @@
-//! Blocks of paged states and slots of recurrent states, with the index of prefixes.
+//! Blocks of paged states and of recurrent states, with the index of prefixes.
 //!
 //! - Input: requests for blocks, and the [`Content`] of full blocks.
-//! - Output: block ids, slot ids, and the longest prefix that all states can serve.
-//! - Invariants: a block is in exactly one of three states: free, referenced, or idle (cached and
-//!   unreferenced). Block 0 and slot 0 are never allocated: padding rows use them.
+//! - Output: block ids, and the longest prefix that all states can serve.
+//! - Invariants: a block is exactly one of free, referenced, and idle (cached and unreferenced).
+//!   Block 0 is never allocated: padding rows use it.
 //! - Not here: device memory, and which sequence owns which block.
+//!
+//! A recurrent state is one block: the state of one sequence after a number of tokens, in all
+//! recurrent layers. Its content is the last full block before it, whose hash covers all tokens.
 
 mod lru;
 mod prefix;
-mod slots;
 mod states;
 
 use std::sync::Arc;
@@ -19,11 +21,10 @@ use crate::base::{Id as _, define_id};
 use lru::Lru;
 
 pub use prefix::{Chain, Content, Forms};
-pub use slots::{SlotId, SlotPool, SnapshotId};
 pub use states::{Group, States};
 
 define_id!(
-    /// A block of one group of paged states.
+    /// A block of one group of paged states, or a recurrent state.
     BlockId,
     "block"
 );
@@ -42,7 +43,7 @@ struct Block {
     stamp: u64,
 }
 
-/// The blocks of one group of paged states.
+/// The blocks of one group of paged states, or all recurrent states.
 ///
 /// A group has a separate block table: all layers with full attention, or all layers with one
 /// window.
@@ -122,7 +123,14 @@ impl BlockPool {
         block.references == 0 && block.content.is_some()
     }
 
-    /// Adds a reference to a block that [`Self::find`] returned.
+    /// Returns whether a block has one reference and no content, so that its owner can change it.
+    #[must_use]
+    pub fn is_private(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id.index()];
+        block.references == 1 && block.content.is_none()
+    }
+
+    /// Adds a reference to a block that has references or content.
     ///
     /// # Panics
     /// The block is free or the null block.
@@ -164,7 +172,7 @@ impl BlockPool {
         }
     }
 
-    /// Makes a full block available to prefix hits.
+    /// Makes a full block, or a state at a block border, available to prefix hits.
     ///
     /// Returns false, and changes nothing, if the index has the hash or the block has content
     /// already.

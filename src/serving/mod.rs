@@ -12,7 +12,7 @@
 //! # Parts
 //! | file | content |
 //! |---|---|
-//! | `blocks` | block pools of groups of paged states, slots of recurrent states, prefix index |
+//! | `blocks` | block pools of groups of paged states, the pool of recurrent states, prefix index |
 //! | `scheduler` | requests and completions → the next step |
 //! | `step` | the plan of one step, and the block tables that receivers keep |
 //!
@@ -32,12 +32,12 @@ mod blocks;
 mod scheduler;
 mod step;
 
-pub use blocks::{BlockId, BlockPool, Chain, Content, Forms, Group, SlotId, SlotPool, SnapshotId, States};
+pub use blocks::{BlockId, BlockPool, Chain, Content, Forms, Group, States};
 pub use scheduler::{
     Delivery, Drafter, End, GroupConfig, Load, Overlap, QueuedRequest, RequestId, RowResult, Scheduler,
-    SchedulerConfig, SequenceId, SequenceLengths, SlotConfig, StepResult,
+    SchedulerConfig, SequenceId, SequenceLengths, StepResult,
 };
 pub use step::{
-    BlockTable, Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan, StepToken,
+    BlockTable, Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, StateStep, StepPlan, StepToken,
     TableId, Tables, TokenForm,
 };

@@ -10,20 +10,31 @@
 //! 1. Sequences are served in the order of their rank: first come, first served, where one level of
 //!    priority is worth `ageing` steps of waiting. The rank never changes. A request with `n` more
 //!    levels can overtake only if it arrives less than `ageing × n` steps later.
-//! 2. The head of the queue is admitted if a table and a slot are free, and each group has enough
-//!    blocks. They must cover the known tokens of the head and of all running sequences, plus one
-//!    block per sequence. No request overtakes the head. The head waits while a stronger sequence
-//!    needs a chunk, or a preempted one is still in flight.
+//! 2. The head of the queue is admitted if a table is free, and each group has enough blocks. They
+//!    must cover the known tokens of the head and of all running sequences, plus one block per
+//!    sequence. No request overtakes the head. The head waits while a stronger sequence needs a
+//!    chunk, or a preempted one is still in flight.
 //! 3. In the order of rank, each running sequence gets a row or the only chunk of the step.
 //! 4. A sequence that lacks a block preempts the last sequence in the order. The victim's blocks
 //!    become free at once, or when its steps in flight have completed. Until then, or if no
 //!    sequence is weaker, the sequence waits. Weaker sequences get no new blocks in that step.
+//!
+//! # Recurrent states
+//! A run writes the state of its sequence in place if nothing else uses that state. It writes to
+//! another one after a prefix hit and after a block border. If a run ends at a block border, its
+//! step holds a reference to the written state until the prefix index has it. So prefix hits need
+//! no copies. The reference to the state that a run leaves is released when the step is planned: no
+//! other run of the step writes to it.
 //!
 //! # Progress
 //! The first sequence in the order is served first, is never a victim, and can preempt all other
 //! sequences. [`Scheduler::submit`] refuses requests that do not fit alone. So the first sequence
 //! computes a token in each step, unless it, a victim or an ended sequence is still in flight. By
 //! rule 1, only a bounded number of later requests can become first.
+//!
+//! A sequence that needs a recurrent state waits until one is available. The first sequence waits
+//! at most until the steps in flight have completed. Then each running sequence references at most
+//! one state, and the pool has more states than rows.
 //!
 //! # Forks
 //! The samples of a request are sequences with the same prompt. The first sample computes the
@@ -42,11 +53,11 @@ use std::collections::{BTreeMap, VecDeque};
 use smallvec::SmallVec;
 
 use crate::base::{Diagnostic, Diagnostics, Id as _};
-use crate::serving::blocks::{BlockPool, Chain, Group, SlotPool, SnapshotId, States};
-use crate::serving::step::{BlockTable, Change, SlotCopy, TableId, len};
+use crate::serving::blocks::{BlockId, BlockPool, Chain, Group, States};
+use crate::serving::step::{BlockTable, Change, TableId, len};
 use sequence::{Phase, Rank, Sequence};
 
-pub use config::{GroupConfig, Overlap, SchedulerConfig, SlotConfig};
+pub use config::{GroupConfig, Overlap, SchedulerConfig};
 pub use request::{
     Delivery, Drafter, End, Load, QueuedRequest, RequestId, RowResult, SequenceId, StepResult,
 };
@@ -66,7 +77,6 @@ pub struct Scheduler {
     flights: VecDeque<Flight>,
     /// Changes since the last plan.
     changes: Vec<Change>,
-    loads: Vec<SlotCopy>,
     next_step: u64,
     next_request: u64,
     next_arrival: u64,
@@ -99,7 +109,9 @@ struct FlightRow {
     end: u32,
     drafts: SmallVec<[u32; 4]>,
     samples: bool,
-    save: Option<SnapshotId>,
+    /// The recurrent state after the row, if the row ends at a block border. The step holds a
+    /// reference to it until it is published.
+    save: Option<BlockId>,
 }
 
 impl Scheduler {
@@ -116,7 +128,7 @@ impl Scheduler {
         let states = States {
             block_size: config.block_size.get(),
             groups: config.groups.iter().map(group).collect(),
-            slots: config.slots.map(|it| SlotPool::new(it.slots, it.snapshot_bytes, it.budget_bytes)),
+            recurrent: config.states.map(BlockPool::new),
         };
         let rows = config.max_rows() as usize;
         Ok(Self {
@@ -128,7 +140,6 @@ impl Scheduler {
             free_tables: (0..rows).rev().map(TableId::from_index).collect(),
             flights: VecDeque::new(),
             changes: Vec::new(),
-            loads: Vec::new(),
             next_step: 0,
             next_request: 0,
             next_arrival: 0,
@@ -168,7 +179,7 @@ impl Scheduler {
                 chain,
                 published: 0,
                 tables: SmallVec::new(),
-                slot: None,
+                state: None,
                 phase: Phase::Running,
                 in_flight: 0,
                 drafts: 0,
@@ -238,7 +249,9 @@ impl Scheduler {
     /// Empties the caches. Running sequences return to the queue, and steps in flight become void:
     /// they have no results.
     pub fn forget_caches(&mut self) {
-        self.flights.clear();
+        for flight in std::mem::take(&mut self.flights) {
+            flight.chunk.iter().chain(&flight.rows).for_each(|row| self.release_state(row.save));
+        }
         let tables: Vec<TableId> = self.order.iter().map(|ordered| ordered.table).collect();
         for table in tables {
             let sequence = self.sequence_mut(table);
@@ -248,7 +261,6 @@ impl Scheduler {
                 Phase::Running | Phase::Leaving => self.preempt(table),
             }
         }
-        self.loads.clear();
         self.states.forget();
     }
 
@@ -266,7 +278,7 @@ impl Scheduler {
             running: self.order.len(),
             steps_in_flight: self.flights.len(),
             available_blocks: self.states.groups.iter().map(|group| group.pool.available()).collect(),
-            available_slots: self.states.slots.as_ref().map(SlotPool::available),
+            available_states: self.states.recurrent.as_ref().map(BlockPool::available),
             preemptions: self.preemptions,
             hit_tokens: self.hit_tokens,
             query_tokens: self.query_tokens,
@@ -309,7 +321,7 @@ impl Scheduler {
         self.running[table.index()].as_mut().expect("a table in the order is taken")
     }
 
-    /// Removes a running sequence, and releases its blocks, slot and table.
+    /// Removes a running sequence, and releases its blocks, state and table.
     fn release(&mut self, table: TableId) -> Option<Sequence> {
         let mut sequence = self.running[table.index()].take()?;
         self.order.retain(|ordered| ordered.table != table);
@@ -319,12 +331,16 @@ impl Scheduler {
                 group.pool.release(block);
             }
         }
-        if let (Some(slots), Some(slot)) = (&mut self.states.slots, sequence.slot.take()) {
-            slots.release(slot);
-        }
+        self.release_state(sequence.state.take());
         self.free_tables.push(table);
         self.changes.push(Change::Release { table });
         Some(sequence)
+    }
+
+    fn release_state(&mut self, state: Option<BlockId>) {
+        if let (Some(pool), Some(state)) = (&mut self.states.recurrent, state) {
+            pool.release(state);
+        }
     }
 
     /// Returns a running sequence to the queue. It computes its tokens again later.

@@ -6,20 +6,19 @@
 //!   the programs run.
 //! - Not here: which tokens a step computes, and how a program runs them.
 //!
-//! A receiver runs a plan in this order: the changes, the loads, the chunk, the decode run, the
-//! saves.
+//! A receiver runs a plan in this order: the changes, the chunk, the decode run.
 
 mod tables;
 
 use smallvec::SmallVec;
 
 use crate::base::define_id;
-use crate::serving::blocks::{BlockId, SlotId, SnapshotId};
+use crate::serving::blocks::BlockId;
 
 pub use tables::{BlockTable, Tables};
 
 define_id!(
-    /// The index of a running sequence: its block tables in all groups, and its slot.
+    /// The index of a running sequence and of its block tables in all groups.
     TableId,
     "table"
 );
@@ -31,14 +30,10 @@ pub struct StepPlan {
     pub number: u64,
     /// Changes of the tables since the previous plan, in order.
     pub changes: Vec<Change>,
-    /// Snapshots to copy into slots, before the programs run.
-    pub loads: Vec<SlotCopy>,
     /// The prefill run: a chunk of one sequence.
     pub chunk: Option<Chunk>,
     /// The decode run: rows of sequences that generate.
     pub decode: Option<DecodeRun>,
-    /// Slots to copy into snapshots, after the programs have run.
-    pub saves: Vec<SlotCopy>,
 }
 
 /// A change of the tables of one sequence.
@@ -53,8 +48,6 @@ pub enum Change {
     Admit {
         /// The table of the sequence.
         table: TableId,
-        /// The slot, if the model has recurrent layers.
-        slot: Option<SlotId>,
         /// Length of the prompt in tokens.
         prompt: u32,
     },
@@ -71,13 +64,15 @@ pub enum Change {
     },
 }
 
-/// A copy between a slot and a snapshot.
+/// The recurrent states that a run of one sequence reads and writes.
+///
+/// No other run of the step reads or writes `to`. Several runs can read one `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotCopy {
-    /// The slot of a running sequence.
-    pub slot: SlotId,
-    /// The snapshot of a state at a block border.
-    pub snapshot: SnapshotId,
+pub struct StateStep {
+    /// The state before the first token. `None` at the start of a sequence: the state is zeros.
+    pub from: Option<BlockId>,
+    /// The state after the last token. It equals `from` if only this sequence uses that state.
+    pub to: BlockId,
 }
 
 /// The form of a token, by its position in the request.
@@ -94,7 +89,7 @@ pub enum TokenForm {
 pub struct Chunk {
     /// The table of the sequence.
     pub table: TableId,
-    /// Position of the first token. At 0 the state of the slot starts as zeros.
+    /// Position of the first token.
     pub start: u32,
     /// Ids of the tokens, without padding.
     pub tokens: Vec<u32>,
@@ -106,6 +101,8 @@ pub struct Chunk {
     pub samples: bool,
     /// Whether the logits of all tokens are wanted, for logprobs of the prompt.
     pub scores: bool,
+    /// The recurrent states, if the model has recurrent layers.
+    pub state: Option<StateStep>,
 }
 
 /// One run of the decode program, or of the verify program if `width` is greater than 1.
@@ -134,6 +131,8 @@ pub struct DecodeRow {
     pub drafts: SmallVec<[u32; 4]>,
     /// Whether the logits of the last known token and of the drafts give new tokens.
     pub samples: bool,
+    /// The recurrent states, if the model has recurrent layers.
+    pub state: Option<StateStep>,
 }
 
 impl DecodeRow {

@@ -3,15 +3,17 @@
 //! - Input: the bytes of plans, in order.
 //! - Output: sampled tokens.
 //! - Invariants: an entry depends on all tokens before it, their forms and the salt. A wrong block,
-//!   id, position or slot therefore gives other tokens, or fails an assertion.
+//!   id, position or state therefore gives other tokens, or fails an assertion.
 
 use std::collections::BTreeMap;
 
 use ascend_tp::base::Id as _;
 use ascend_tp::serving::{
-    BlockId, DecodeRow, Forms, GroupConfig, ResultRow, RowResult, SchedulerConfig, SlotId, SnapshotId,
-    StepPlan, StepResult, StepToken, TableId, Tables, TokenForm,
+    BlockId, DecodeRow, Forms, GroupConfig, ResultRow, RowResult, SchedulerConfig, StepPlan, StepResult,
+    StepToken, TableId, Tables, TokenForm,
 };
+
+use super::states::States;
 
 /// Number of different tokens. A small one makes equal prefixes and right guesses likely.
 const VOCABULARY: u64 = 5;
@@ -51,21 +53,13 @@ struct Entry {
     state: u64,
 }
 
-/// The state of a slot after `length` tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SlotState {
-    length: u32,
-    state: Option<u64>,
-}
-
 pub(crate) struct Executor {
     block_size: u32,
     groups: Vec<GroupConfig>,
     forms: Forms,
     pub(crate) tables: Tables,
     memory: Vec<BTreeMap<(BlockId, u32), Entry>>,
-    slots: BTreeMap<SlotId, SlotState>,
-    snapshots: BTreeMap<SnapshotId, SlotState>,
+    pub(crate) states: States,
     results: BTreeMap<u64, StepResult>,
     /// Number of references of each block by running tables, in the current step.
     owners: Vec<BTreeMap<BlockId, u32>>,
@@ -80,8 +74,7 @@ impl Executor {
             forms: config.forms,
             tables: Tables::new(config.groups.len(), rows),
             memory: vec![BTreeMap::new(); config.groups.len()],
-            slots: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
+            states: States::new(config.block_size.get()),
             results: BTreeMap::new(),
             owners: Vec::new(),
         }
@@ -91,21 +84,18 @@ impl Executor {
     pub(crate) fn run(&mut self, plan: &StepPlan, identity: &dyn Fn(TableId) -> Identity) -> StepResult {
         self.tables.apply(plan).unwrap();
         self.count_owners();
-        for load in &plan.loads {
-            self.slots.insert(load.slot, self.snapshots[&load.snapshot]);
-        }
+        self.states.plan(plan);
         let mut result = StepResult { number: plan.number, ..StepResult::default() };
         if let Some(chunk) = &plan.chunk {
             let identity = identity(chunk.table);
-            if let (0, Some(slot)) = (chunk.start, self.tables.slot(chunk.table)) {
-                self.slots.insert(slot, SlotState { length: 0, state: None });
+            let (mut state, mut end) = (self.states.read(chunk.state, chunk.start), chunk.start);
+            for &token in &chunk.tokens {
+                assert_eq!(chunk.form == TokenForm::Prompt, end < identity.prompt, "form of a chunk");
+                state = Some(self.compute(chunk.table, end, token, chunk.form, identity, state));
+                end += 1;
             }
-            let mut state = 0;
-            for (position, &token) in (chunk.start..).zip(&chunk.tokens) {
-                assert_eq!(chunk.form == TokenForm::Prompt, position < identity.prompt, "form of a chunk");
-                state = self.compute(chunk.table, position, token, chunk.form, identity);
-                self.set_slot(chunk.table, position, state);
-            }
+            let state = state.unwrap();
+            self.states.write(chunk.state, end, state);
             let tokens = if chunk.samples {
                 [identity.sample(state)].as_slice().into()
             } else {
@@ -115,9 +105,6 @@ impl Executor {
         }
         for row in plan.decode.iter().flat_map(|run| &run.rows) {
             result.rows.push(self.run_row(row, identity(row.table)));
-        }
-        for save in &plan.saves {
-            self.snapshots.insert(save.snapshot, self.slots[&save.slot]);
         }
         self.results.insert(plan.number, result.clone());
         result
@@ -137,12 +124,14 @@ impl Executor {
             }
         };
         let known = std::iter::once(&first).chain(&row.known);
-        let (mut tokens, mut state, mut position) = (RowResult::default().tokens, 0, row.position);
+        let (mut tokens, mut position) = (RowResult::default().tokens, row.position);
+        let mut state = self.states.read(row.state, position);
         for &token in known {
-            state = self.compute(row.table, position, token, TokenForm::Generated, identity);
-            self.set_slot(row.table, position, state);
+            state = Some(self.compute(row.table, position, token, TokenForm::Generated, identity, state));
             position += 1;
         }
+        let mut state = state.unwrap();
+        self.states.write(row.state, position, state);
         if !row.samples {
             return RowResult::default();
         }
@@ -152,7 +141,6 @@ impl Executor {
             is_accepted &= *tokens.last().unwrap() == draft;
             state = self.compute_draft(row.table, position, draft, identity, state);
             if is_accepted {
-                self.set_slot(row.table, position, state);
                 tokens.push(identity.sample(state));
             }
             position += 1;
@@ -173,7 +161,8 @@ impl Executor {
         }
     }
 
-    /// Computes a token from the entries that its query reads.
+    /// Computes a token from the entries that its query reads. `before` is the expected state
+    /// before it, if a recurrent state or the previous token gives one.
     fn compute(
         &mut self,
         table: TableId,
@@ -181,8 +170,8 @@ impl Executor {
         token: u32,
         form: TokenForm,
         identity: Identity,
+        mut before: Option<u64>,
     ) -> u64 {
-        let mut before: Option<u64> = None;
         for group in 0..self.groups.len() {
             let start =
                 self.groups[group].window.map_or(0, |window| (position + 1).saturating_sub(window.get()));
@@ -197,15 +186,9 @@ impl Executor {
                 last = Some(entry);
             }
             if let Some(last) = last {
-                assert!(before.is_none_or(|before| before == last.state), "groups differ");
+                assert!(before.is_none_or(|before| before == last.state), "{table}: states of other tokens");
                 before = Some(last.state);
             }
-        }
-        if let Some(slot) = self.tables.slot(table) {
-            let found = self.slots[&slot];
-            assert_eq!(found.length, position, "{table}: state of another position");
-            assert!(before.is_none() || before == found.state, "{table}: state of other tokens");
-            before = found.state;
         }
         self.write(table, position, token, form, identity, before)
     }
@@ -237,12 +220,6 @@ impl Executor {
             self.memory[group].insert(place, Entry { position, token, form, state });
         }
         state
-    }
-
-    fn set_slot(&mut self, table: TableId, position: u32, state: u64) {
-        if let Some(slot) = self.tables.slot(table) {
-            self.slots.insert(slot, SlotState { length: position + 1, state: Some(state) });
-        }
     }
 
     fn place(&self, table: TableId, group: usize, position: u32) -> (BlockId, u32) {

@@ -1,15 +1,13 @@
-//! All states of a model: groups of paged states, and slots.
+//! All states of a model: groups of paged states, and recurrent states.
 //!
 //! - Input: the contents of a sequence's full blocks.
-//! - Output: the longest prefix that every group and the slots can serve, and the blocks that a
-//!   sequence needs.
+//! - Output: the longest prefix that all states can serve, and the blocks that a sequence needs.
 //! - Not here: how many tokens a step computes.
 
 use std::sync::Arc;
 
 use super::BlockPool;
 use super::prefix::Content;
-use super::slots::SlotPool;
 
 /// A group of paged states.
 #[derive(Debug)]
@@ -35,17 +33,17 @@ pub struct States {
     pub block_size: u32,
     /// The groups of paged states.
     pub groups: Vec<Group>,
-    /// The slots, if the model has recurrent layers.
-    pub slots: Option<SlotPool>,
+    /// The recurrent states, if the model has recurrent layers.
+    pub recurrent: Option<BlockPool>,
 }
 
 impl States {
-    /// Returns the length in blocks of the longest prefix that all groups and the slots can serve,
-    /// at most `limit`.
+    /// Returns the length in blocks of the longest prefix that all states can serve, at most
+    /// `limit`.
     ///
     /// A group with full attention needs all blocks of the prefix. A group with a window needs the
-    /// blocks that the query after the prefix reads. Slots need a snapshot at the end of the
-    /// prefix.
+    /// blocks that the query after the prefix reads. Recurrent layers need the state at the end of
+    /// the prefix.
     #[must_use]
     pub fn longest_hit(&self, contents: &[Arc<Content>], limit: usize) -> usize {
         let mut limit = limit.min(contents.len());
@@ -63,15 +61,19 @@ impl States {
             let has_blocks = windowed.iter().all(|(group, ranges)| {
                 ranges[blocks - 1] + group.first_block(position, self.block_size) as usize >= blocks
             });
-            has_blocks && self.slots.as_ref().is_none_or(|slots| slots.find(&contents[blocks - 1]).is_some())
+            has_blocks
+                && self.recurrent.as_ref().is_none_or(|pool| pool.find(&contents[blocks - 1]).is_some())
         };
         (1..=limit).rev().find(is_served).unwrap_or(0)
     }
 
     /// Forgets all contents. No sequence may reference a block.
     pub(in crate::serving) fn forget(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.pool.forget());
-        self.slots.iter_mut().for_each(SlotPool::forget);
+        self.groups
+            .iter_mut()
+            .map(|group| &mut group.pool)
+            .chain(&mut self.recurrent)
+            .for_each(BlockPool::forget);
     }
 }
 

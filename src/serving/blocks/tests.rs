@@ -1,4 +1,4 @@
-//! One test per rule of pools, names of blocks, and slots. Random operations are in `tests/`.
+//! One test per rule of pools and names of blocks. Random operations are in `tests/`.
 
 use super::*;
 
@@ -91,16 +91,13 @@ fn a_second_block_with_the_same_content_stays_unknown() {
 #[test]
 fn equal_hashes_of_other_tokens_are_no_hit() {
     let mut pool = BlockPool::new(3);
-    let mut slots = SlotPool::new(2, 1, 2);
     let stored = chain(0, &[[1, 1]]);
     let content = &stored.blocks()[0];
     cache(&mut pool, content);
-    let snapshot = slots.reserve().unwrap();
-    slots.commit(snapshot, content);
     let mut other = chain(0, &[[1, 2]]);
     let forged = Arc::try_unwrap(other.blocks_mut().remove(0)).unwrap().with_hash(content.hash());
-    assert_eq!((pool.find(&forged), slots.find(&forged)), (None, None));
-    assert!(pool.find(content).is_some() && slots.find(content).is_some());
+    assert_eq!(pool.find(&forged), None);
+    assert!(pool.find(content).is_some());
     let block = pool.allocate().unwrap();
     assert!(!pool.publish(block, &Arc::new(forged)), "the first owner keeps the hash");
 }
@@ -139,54 +136,14 @@ fn the_first_block_of_a_window_is_the_first_that_a_query_reads() {
 }
 
 #[test]
-fn slots_are_handed_out_once() {
-    let mut slots = SlotPool::new(3, 1, 0);
-    let (first, second) = (slots.allocate().unwrap(), slots.allocate().unwrap());
-    assert!(first != second && first != SlotId::NULL && second != SlotId::NULL);
-    assert_eq!(slots.allocate(), None);
-    slots.release(first);
-    assert_eq!((slots.available(), slots.allocate()), (1, Some(first)));
-}
-
-#[test]
-#[should_panic(expected = "released while free")]
-fn a_slot_is_not_released_twice() {
-    let mut slots = SlotPool::new(2, 1, 0);
-    let slot = slots.allocate().unwrap();
-    slots.release(slot);
-    slots.release(slot);
-}
-
-#[test]
-fn snapshots_keep_to_their_budget_and_forget_the_least_used() {
-    let mut slots = SlotPool::new(2, 40, 100);
-    assert_eq!(slots.snapshots(), 2, "100 bytes have space for two snapshots of 40 bytes");
-    let contents = chain(0, &[[1, 1], [2, 2], [3, 3]]);
-    let [a, b, c] = [0, 1, 2].map(|at| Arc::clone(&contents.blocks()[at]));
-    for content in [&a, &b] {
-        let snapshot = slots.reserve().unwrap();
-        assert_eq!(slots.find(content), None, "a reserved snapshot is not found");
-        slots.commit(snapshot, content);
-    }
-    slots.touch(slots.find(&a).unwrap());
-    let third = slots.reserve().unwrap();
-    assert!(slots.find(&a).is_some() && slots.find(&b).is_none());
-    slots.discard(third);
-    assert_eq!(slots.reserve(), Some(third), "a void save returns its snapshot");
-    slots.commit(third, &c);
-    assert_eq!(slots.find(&c), Some(third));
-}
-
-#[test]
-fn a_second_snapshot_of_the_same_state_becomes_free() {
-    let mut slots = SlotPool::new(2, 1, 2);
-    let contents = chain(0, &[[1, 1]]);
-    let (first, second) = (slots.reserve().unwrap(), slots.reserve().unwrap());
-    slots.commit(first, &contents.blocks()[0]);
-    slots.commit(second, &contents.blocks()[0]);
-    assert_eq!(slots.find(&contents.blocks()[0]), Some(first));
-    assert_eq!(slots.reserve(), Some(second));
-    let third = slots.reserve();
-    assert_eq!(third, Some(first), "only committed snapshots are left");
-    assert_eq!(slots.reserve(), None, "all snapshots are reserved");
+fn a_block_is_private_until_it_is_shared_or_published() {
+    let mut pool = BlockPool::new(3);
+    let block = pool.allocate().unwrap();
+    assert!(pool.is_private(block));
+    pool.acquire(block);
+    assert!(!pool.is_private(block));
+    pool.release(block);
+    assert!(pool.is_private(block));
+    pool.publish(block, &chain(0, &[[1, 1]]).blocks()[0]);
+    assert!(!pool.is_private(block));
 }

@@ -1,4 +1,4 @@
-//! Admission: waiting sequences → running sequences with a table, a slot and a prefix hit.
+//! Admission: waiting sequences → running sequences with a table and a prefix hit.
 //!
 //! Invariant: the head of the queue is admitted, or no sequence is. Not here: blocks for tokens
 //! without a hit. The step that computes such tokens allocates them.
@@ -6,7 +6,7 @@
 use super::config::SchedulerConfig;
 use super::sequence::{Phase, Rank, Sequence, SequenceLengths, Work};
 use super::{Ordered, Scheduler, SequenceId};
-use crate::serving::step::{Change, SlotCopy, len};
+use crate::serving::step::{Change, len};
 
 impl Scheduler {
     /// Admits sequences from the head of the queue.
@@ -23,7 +23,6 @@ impl Scheduler {
     }
 
     fn may_admit(&self, rank: Rank, id: SequenceId) -> bool {
-        let has_slot = self.states.slots.as_ref().is_none_or(|slots| slots.available() > 0);
         // The first sample computes the prompt for the other samples.
         let waits_for_prompt =
             |other: &Sequence| other.id.request == id.request && other.lengths.computed < other.prompt;
@@ -33,7 +32,7 @@ impl Scheduler {
                 ordered.rank < rank && matches!(other.work(&self.config), Work::Chunk { .. });
             other.phase == Phase::Leaving || is_stronger_prompt || (id.sample > 0 && waits_for_prompt(other))
         };
-        has_slot && !self.free_tables.is_empty() && !self.order.iter().any(blocks_head)
+        !self.free_tables.is_empty() && !self.order.iter().any(blocks_head)
     }
 
     /// Returns the length of the longest prefix hit in blocks, if the sequence fits.
@@ -72,8 +71,7 @@ impl Scheduler {
         let size = self.config.block_size.get();
         let cached = u32::try_from(hit).unwrap_or(u32::MAX) * size;
         let contents = sequence.chain.blocks();
-        sequence.slot = self.states.slots.as_mut().and_then(|slots| slots.allocate());
-        self.changes.push(Change::Admit { table, slot: sequence.slot, prompt: sequence.prompt });
+        self.changes.push(Change::Admit { table, prompt: sequence.prompt });
         sequence.tables = self.config.groups.iter().map(|_| super::BlockTable::default()).collect();
         for ((index, group), blocks) in self.states.groups.iter_mut().enumerate().zip(&mut sequence.tables) {
             let first = group.first_block(cached, size);
@@ -93,12 +91,9 @@ impl Scheduler {
                 });
             }
         }
-        if let (Some(slots), Some(slot), Some(last)) =
-            (&mut self.states.slots, sequence.slot, hit.checked_sub(1))
-            && let Some(snapshot) = slots.find(&contents[last])
-        {
-            slots.touch(snapshot);
-            self.loads.push(SlotCopy { slot, snapshot });
+        if let (Some(pool), Some(last)) = (&mut self.states.recurrent, hit.checked_sub(1)) {
+            sequence.state = pool.find(&contents[last]);
+            sequence.state.iter().for_each(|&state| pool.acquire(state));
         }
         let known = sequence.lengths.known;
         sequence.lengths = SequenceLengths { cached, computed: cached, scheduled: cached, known, ahead: 0 };

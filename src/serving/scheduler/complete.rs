@@ -1,4 +1,4 @@
-//! Completion: results of a step → known tokens, published blocks, released blocks.
+//! Completion: results of a step → known tokens, published blocks and states, released blocks.
 //!
 //! Invariant: a wrong result is refused before anything changes. Not here: stop conditions other
 //! than the length.
@@ -65,9 +65,7 @@ impl Scheduler {
         sequence.in_flight -= 1;
         let (is_void, in_flight) = (sequence.phase == Phase::Ended, sequence.in_flight);
         if is_void {
-            if let (Some(slots), Some(snapshot)) = (&mut self.states.slots, row.save) {
-                slots.discard(snapshot);
-            }
+            self.release_state(row.save);
             if in_flight == 0 {
                 self.release(row.table);
             }
@@ -103,7 +101,7 @@ impl Scheduler {
         (new > 0 || end.is_some()).then_some(Delivery { sequence: id, tokens: new, end })
     }
 
-    /// Adds the full blocks of computed tokens to the prefix index.
+    /// Adds the full blocks of computed tokens, and the state after them, to the prefix index.
     fn publish(&mut self, row: &FlightRow) {
         let Some(sequence) = &mut self.running[row.table.index()] else { return };
         let full = sequence.lengths.computed / self.config.block_size;
@@ -120,9 +118,10 @@ impl Scheduler {
             }
         }
         sequence.published = full;
-        if let (Some(slots), Some(snapshot)) = (&mut self.states.slots, row.save) {
+        if let (Some(pool), Some(state)) = (&mut self.states.recurrent, row.save) {
             let number = (row.end / self.config.block_size) as usize - 1;
-            slots.commit(snapshot, &contents[number]);
+            pool.publish(state, &contents[number]);
+            pool.release(state);
         }
     }
 

@@ -19,8 +19,13 @@ pub struct SchedulerConfig {
     pub block_size: NonZeroU32,
     /// The groups of paged states. Each group has a separate block table.
     pub groups: Vec<GroupConfig>,
-    /// Slots of recurrent layers, if the model has any.
-    pub slots: Option<SlotConfig>,
+    /// Number of recurrent states, the null state included, if the model has recurrent layers.
+    ///
+    /// A state is that of one sequence in all recurrent layers. Each running sequence uses one, and
+    /// two in steps after a prefix hit or a block border. Other states serve prefix hits. The least
+    /// number is the maximum number of running sequences plus 2: with fewer, the first sequence
+    /// could wait forever.
+    pub states: Option<u32>,
     /// Row counts of the decode programs, ascending. The last one is the maximum number of running
     /// sequences.
     pub decode_rows: Vec<u32>,
@@ -54,17 +59,6 @@ pub struct GroupConfig {
     pub blocks: u32,
     /// Number of keys that a query reads, itself included. `None` is full attention.
     pub window: Option<NonZeroU32>,
-}
-
-/// Slots of recurrent layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotConfig {
-    /// Number of slots, the null slot included.
-    pub slots: u32,
-    /// Size of the snapshot of one slot, in bytes.
-    pub snapshot_bytes: u64,
-    /// Memory for snapshots, in bytes. At 0 no request takes a prefix hit.
-    pub budget_bytes: u64,
 }
 
 /// Whether a sequence can be in several steps in flight.
@@ -101,7 +95,7 @@ impl SchedulerConfig {
         Self {
             block_size: NonZeroU32::new(number(deployment.block_tokens)).unwrap_or(NonZeroU32::MIN),
             groups: deployment.caches(model).into_iter().map(group).collect(),
-            slots: None,
+            states: None,
             step_tokens: most(&decode_rows).saturating_mul(drafts + 1).saturating_add(most(&chunks)),
             decode_rows,
             chunks,
@@ -153,26 +147,35 @@ impl SchedulerConfig {
                     .push(wrong.expected("at least 2, one of which is the null block").found(group.blocks));
             }
         }
-        if let Some(slots) = &self.slots {
-            self.slot_problems(*slots, &mut problems);
+        if let Some(states) = self.states {
+            self.state_problems(states, &mut problems);
         }
         problems
     }
 
-    fn slot_problems(&self, slots: SlotConfig, problems: &mut Diagnostics) {
-        if slots.slots < 2 {
-            let wrong = Diagnostic::new("scheduler, slots", "too few slots");
-            problems.push(wrong.expected("at least 2, one of which is the null slot").found(slots.slots));
+    fn state_problems(&self, states: u32, problems: &mut Diagnostics) {
+        // Without steps in flight, each running sequence references at most one state. The first
+        // sequence may need one more, because it cannot write to a state that others read.
+        let least = self.max_rows().saturating_add(2);
+        if states < least {
+            let wrong = Diagnostic::new("scheduler, states", "too few recurrent states");
+            let expected = format!("at least {least}: one per row, one to write, and the null state");
+            problems.push(wrong.expected(expected).found(states));
         }
-        if slots.snapshot_bytes == 0 {
-            problems.push(
-                Diagnostic::new("scheduler, snapshot_bytes", "too small").expected("at least 1").found(0),
+        if self.drafts > 0 {
+            let wrong = Diagnostic::new(
+                "scheduler, drafts",
+                "a refused draft cannot be removed from a recurrent state",
             );
+            let wrong = wrong.expected("0, because the model has recurrent layers").found(self.drafts);
+            problems.push(wrong.help("start the engine without drafts"));
         }
         for &chunk in self.chunks.iter().filter(|&&chunk| chunk % self.block_size != 0) {
             let wrong = Diagnostic::new("scheduler, chunks", "a chunk ends between two block borders");
-            let expected =
-                format!("a multiple of {}, because slots have snapshots at block borders", self.block_size);
+            let expected = format!(
+                "a multiple of {}, because recurrent states are found at block borders",
+                self.block_size
+            );
             problems.push(wrong.expected(expected).found(chunk));
         }
     }

@@ -9,9 +9,9 @@ use super::config::Overlap;
 use super::sequence::{Phase, SequenceLengths, Work};
 use super::{Drafter, Flight, FlightRow, Scheduler};
 use crate::base::Id as _;
-use crate::serving::blocks::SnapshotId;
+use crate::serving::blocks::BlockId;
 use crate::serving::step::{
-    Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, SlotCopy, StepPlan, StepToken, TableId,
+    Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, StateStep, StepPlan, StepToken, TableId,
     TokenForm, len,
 };
 
@@ -30,7 +30,8 @@ struct Step {
     budget: Budget,
     chunk: Option<Chunk>,
     rows: Vec<DecodeRow>,
-    saves: Vec<SlotCopy>,
+    /// The recurrent states that runs read and leave.
+    left: Vec<BlockId>,
     flight: Flight,
     proposed: Vec<u32>,
 }
@@ -74,7 +75,7 @@ impl Scheduler {
             budget: Budget { chunk_tokens, rows, gives_blocks: true },
             chunk: None,
             rows: Vec::with_capacity(self.order.len()),
-            saves: Vec::new(),
+            left: Vec::new(),
             flight: Flight {
                 number: self.next_step,
                 chunk: None,
@@ -85,10 +86,11 @@ impl Scheduler {
     }
 
     fn finish(&mut self, step: Step) -> Option<StepPlan> {
-        let Step { chunk, rows, saves, flight, .. } = step;
+        let Step { chunk, rows, left, flight, .. } = step;
         if chunk.is_none() && rows.is_empty() {
             return None;
         }
+        left.into_iter().for_each(|state| self.release_state(Some(state)));
         let number = self.next_step;
         self.next_step += 1;
         self.flights.push_back(flight);
@@ -97,7 +99,7 @@ impl Scheduler {
         let padded = self.config.padded_rows(len(&rows));
         let decode = (!rows.is_empty()).then_some(DecodeRun { padded, width, rows });
         let changes = std::mem::take(&mut self.changes);
-        Some(StepPlan { number, changes, loads: std::mem::take(&mut self.loads), chunk, decode, saves })
+        Some(StepPlan { number, changes, chunk, decode })
     }
 
     fn add_row(&mut self, table: TableId, step: &mut Step, drafter: &mut Drafter<'_>) {
@@ -124,7 +126,8 @@ impl Scheduler {
             return;
         }
         step.budget.rows -= 1;
-        let save = if drafts.is_empty() { self.save(table, end, step) } else { None };
+        let state = self.next_state(table, step);
+        let save = self.save(state, end);
         let result = ResultRef { step: self.next_step, row: ResultRow::Decode(len(&step.rows)) };
         let sequence = self.sequence_mut(table);
         let first = match sequence.tokens.get(start as usize) {
@@ -140,6 +143,7 @@ impl Scheduler {
             known: further.into(),
             drafts: drafts.clone(),
             samples,
+            state,
         };
         sequence.lengths.scheduled = end + len(&drafts);
         sequence.lengths.ahead += len(&drafts) + u32::from(samples);
@@ -161,15 +165,15 @@ impl Scheduler {
         let mut end = limit.min(start.saturating_add(largest));
         // Forks and repeated prompts continue at the last border before the end of the prompt.
         let border = (limit - 1) / self.config.block_size * self.config.block_size.get();
-        let has_snapshots = self.states.slots.as_ref().is_some_and(|slots| slots.snapshots() > 0);
-        if has_snapshots && start < border {
+        if self.states.recurrent.is_some() && start < border {
             end = end.min(border);
         }
         let padded = shapes.iter().copied().find(|&shape| shape >= end - start).unwrap_or(largest);
         if !self.grant(table, end, &mut step.budget) {
             return;
         }
-        let save = self.save(table, end, step);
+        let state = self.next_state(table, step);
+        let save = self.save(state, end);
         step.budget.chunk_tokens -= u64::from(padded);
         let result = ResultRef { step: self.next_step, row: ResultRow::Chunk };
         let sequence = self.sequence_mut(table);
@@ -181,25 +185,37 @@ impl Scheduler {
         sequence.lengths.check();
         sequence.source = Some(result);
         sequence.in_flight += 1;
-        step.chunk = Some(Chunk { table, start, tokens, padded, form, samples, scores });
+        step.chunk = Some(Chunk { table, start, tokens, padded, form, samples, scores, state });
         step.flight.chunk = Some(FlightRow { table, end, drafts: SmallVec::new(), samples, save });
     }
 
-    /// Plans a snapshot of the slot if the sequence reaches a block border.
-    fn save(&mut self, table: TableId, end: u32, step: &mut Step) -> Option<SnapshotId> {
-        if end % self.config.block_size != 0 {
-            return None;
-        }
-        let sequence = self.running[table.index()].as_ref()?;
-        let slots = self.states.slots.as_mut()?;
-        let slot = sequence.slot?;
-        let number = (end / self.config.block_size) as usize - 1;
-        if sequence.chain.blocks().get(number).is_some_and(|content| slots.find(content).is_some()) {
-            return None;
-        }
-        let snapshot = slots.reserve()?;
-        step.saves.push(SlotCopy { slot, snapshot });
-        Some(snapshot)
+    /// Returns whether a sequence can write its recurrent state in place, or to a new one.
+    fn has_state(&self, table: TableId) -> bool {
+        self.states.recurrent.as_ref().is_none_or(|pool| {
+            let is_private = self.running(table).state.is_some_and(|state| pool.is_private(state));
+            is_private || pool.available() > 0
+        })
+    }
+
+    /// Returns the recurrent states of the next run of a sequence. [`Self::grant`] made sure that
+    /// there is one to write to.
+    fn next_state(&mut self, table: TableId, step: &mut Step) -> Option<StateStep> {
+        let pool = self.states.recurrent.as_mut()?;
+        let current = &mut self.running[table.index()].as_mut()?.state;
+        let from = *current;
+        let to = from.filter(|&state| pool.is_private(state)).unwrap_or_else(|| {
+            step.left.extend(from);
+            pool.allocate().expect("a granted state is available")
+        });
+        *current = Some(to);
+        Some(StateStep { from, to })
+    }
+
+    /// Keeps the state of a run that ends at a block border.
+    fn save(&mut self, state: Option<StateStep>, end: u32) -> Option<BlockId> {
+        let StateStep { to, .. } = state.filter(|_| end % self.config.block_size == 0)?;
+        self.states.recurrent.as_mut()?.acquire(to);
+        Some(to)
     }
 
     /// Returns the number of blocks that the table of a group lacks for `end` tokens.
@@ -216,8 +232,11 @@ impl Scheduler {
     }
 
     /// Extends the tables of a sequence to `end` tokens. Preempts weaker sequences if blocks are
-    /// lacking. Returns false if the sequence has to wait.
+    /// lacking. Returns false if the sequence has to wait for blocks or for a recurrent state.
     fn grant(&mut self, table: TableId, end: u32, budget: &mut Budget) -> bool {
+        if !self.has_state(table) {
+            return false;
+        }
         while !self.has_blocks(table, end, budget) {
             if !budget.gives_blocks || !self.preempt_behind(table) {
                 budget.gives_blocks = false;

@@ -101,8 +101,8 @@ pub struct Load {
     pub steps_in_flight: usize,
     /// Free and idle blocks of each group.
     pub available_blocks: Vec<usize>,
-    /// Free slots, if the model has recurrent layers.
-    pub available_slots: Option<usize>,
+    /// Free and idle recurrent states, if the model has recurrent layers.
+    pub available_states: Option<usize>,
     /// Number of preemptions since the start.
     pub preemptions: u64,
     /// Number of prompt and recomputed tokens that came from prefix hits since the start.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::config::{Overlap, SchedulerConfig};
 use super::request::{End, SequenceId};
-use crate::serving::blocks::{Chain, Forms, SlotId};
+use crate::serving::blocks::{BlockId, Chain, Forms};
 use crate::serving::step::{BlockTable, ResultRef};
 
 /// Place of a sequence in the order of service. Smaller is served first.
@@ -89,7 +89,8 @@ pub(super) struct Sequence {
     /// Number of blocks that are in the prefix index or were refused by it.
     pub(super) published: u32,
     pub(super) tables: SmallVec<[BlockTable; 2]>,
-    pub(super) slot: Option<SlotId>,
+    /// The recurrent state after the scheduled tokens. The sequence holds one reference to it.
+    pub(super) state: Option<BlockId>,
     pub(super) phase: Phase,
     /// Steps in flight with this sequence.
     pub(super) in_flight: u32,

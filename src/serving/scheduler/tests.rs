@@ -11,7 +11,7 @@ fn config() -> SchedulerConfig {
     SchedulerConfig {
         block_size: NonZeroU32::new(4).unwrap(),
         groups: vec![GroupConfig { blocks: 16, window: None }],
-        slots: None,
+        states: None,
         decode_rows: vec![1, 2, 4],
         chunks: vec![4, 8],
         scored_chunks: vec![4, 8],
@@ -163,9 +163,18 @@ fn a_wrong_config_is_refused_with_all_its_problems() {
         ..config()
     });
     assert_eq!(small.lines().count(), 2, "{small}");
-    let slots = Some(SlotConfig { slots: 1, snapshot_bytes: 0, budget_bytes: 1 });
-    let slots = wrong(SchedulerConfig { slots, chunks: vec![4, 6], scored_chunks: vec![], ..config() });
-    assert_eq!(slots.lines().count(), 3, "{slots}");
+    let recurrent = wrong(SchedulerConfig {
+        states: Some(5),
+        drafts: 1,
+        chunks: vec![4, 6],
+        scored_chunks: vec![],
+        ..config()
+    });
+    assert_eq!(recurrent.lines().count(), 3, "{recurrent}");
+    assert!(
+        recurrent.contains("expected at least 6: one per row, one to write, and the null state, found 5")
+    );
+    assert!(recurrent.contains("a refused draft cannot be removed from a recurrent state"));
 }
 
 #[test]
@@ -189,14 +198,11 @@ fn the_head_of_the_queue_waits_for_blocks_and_nobody_overtakes_it() {
 }
 
 #[test]
-fn rows_and_slots_limit_the_running_sequences() {
-    let slots = Some(SlotConfig { slots: 3, snapshot_bytes: 1, budget_bytes: 0 });
-    for (slots, most) in [(None, 4), (slots, 2)] {
-        let mut it = scheduler(SchedulerConfig { slots, ..config() });
-        submit(&mut it, (0..6).map(|text| request(text, 4, 8)));
-        steps(&mut it, 5);
-        assert_eq!((it.load().running, it.load().waiting), (most, 6 - most));
-    }
+fn rows_limit_the_running_sequences() {
+    let mut it = scheduler(config());
+    submit(&mut it, (0..6).map(|text| request(text, 4, 8)));
+    steps(&mut it, 5);
+    assert_eq!((it.load().running, it.load().waiting), (4, 2));
 }
 
 #[test]
@@ -462,23 +468,89 @@ fn samples_share_full_prompt_blocks_and_recompute_the_tail() {
     assert_eq!(tails.len(), 3);
 }
 
+/// 6 recurrent states, which are just enough for 4 rows.
+fn recurrent() -> SchedulerConfig {
+    SchedulerConfig { states: Some(6), ..config() }
+}
+
+/// Returns the recurrent states that the runs of a plan read and write.
+fn states(plan: &StepPlan) -> Vec<(Option<usize>, usize)> {
+    let chunk = plan.chunk.iter().map(|it| it.state);
+    let states = chunk.chain(rows(plan).iter().map(|it| it.state)).map(Option::unwrap);
+    states.map(|it| (it.from.map(BlockId::index), it.to.index())).collect()
+}
+
 #[test]
-fn a_snapshot_at_the_last_border_serves_forks_of_a_recurrent_model() {
-    let slots = Some(SlotConfig { slots: 5, snapshot_bytes: 10, budget_bytes: 40 });
-    let mut it = scheduler(SchedulerConfig { slots, ..config() });
-    it.submit(&QueuedRequest { samples: 2, ..request(0, 14, 9) }).unwrap();
-    let plans: Vec<StepPlan> = (0..4).map(|_| step(&mut it)).collect();
+fn a_state_at_a_block_border_is_left_for_prefix_hits() {
+    let mut it = scheduler(recurrent());
+    it.submit(&QueuedRequest { samples: 2, ..request(0, 14, 4) }).unwrap();
+    let plans: Vec<StepPlan> = (0..6).map(|_| step(&mut it)).collect();
     let chunks: Vec<[u32; 3]> = plans.iter().map(chunk).collect();
-    assert_eq!(chunks, [[0, 8, 8], [8, 4, 4], [12, 2, 4], [12, 2, 4]]);
-    assert_eq!((plans[1].saves.len(), plans[2].saves.len(), plans[3].loads.len()), (1, 0, 1));
-    assert_eq!(plans[3].loads[0].snapshot, plans[1].saves[0].snapshot);
-    assert_ne!(plans[3].loads[0].slot, plans[1].saves[0].slot);
-    // Without memory for snapshots there are no hits, and no chunk is split.
-    let slots = Some(SlotConfig { slots: 5, snapshot_bytes: 10, budget_bytes: 9 });
-    let mut it = scheduler(SchedulerConfig { slots, ..config() });
-    it.submit(&QueuedRequest { samples: 2, ..request(0, 14, 9) }).unwrap();
-    let chunks: Vec<[u32; 3]> = (0..3).map(|_| chunk(&step(&mut it))).collect();
-    assert_eq!(chunks, [[0, 8, 8], [8, 6, 8], [0, 8, 8]]);
+    assert_eq!(chunks[..4], [[0, 8, 8], [8, 4, 4], [12, 2, 4], [12, 2, 4]]);
+    let found: Vec<_> = plans.iter().map(states).collect();
+    let prompt = [vec![(None, 1)], vec![(Some(1), 2)], vec![(Some(2), 3)]];
+    assert_eq!(found[..3], prompt);
+    // The second sample reads the state that the first one left. Rows write in place, until the
+    // first sample leaves the state of 16 tokens. That of the second sample is a duplicate.
+    assert_eq!(found[3], [(Some(2), 4), (Some(3), 3)]);
+    assert_eq!(found[4], [(Some(3), 3), (Some(4), 4)]);
+    assert_eq!(found[5], [(Some(3), 5), (Some(4), 4)]);
+    assert_eq!(it.load().available_states, Some(4));
+    steps(&mut it, 1);
+    assert!(it.is_idle() && it.load().available_states == Some(5));
+}
+
+#[test]
+fn a_state_is_written_in_place_if_the_index_has_another_one() {
+    let mut it = scheduler(recurrent());
+    it.submit(&request(0, 8, 1)).unwrap();
+    it.submit(&QueuedRequest { wants_prompt_logprobs: true, ..request(0, 8, 4) }).unwrap();
+    let mut found = Vec::new();
+    while !it.is_idle() {
+        found.extend(states(&step(&mut it)));
+    }
+    // Each request writes states at 4 and 8. Those of the second request are duplicates.
+    assert_eq!(found[..4], [(None, 1), (Some(1), 2), (None, 3), (Some(3), 3)]);
+    assert_eq!(found[4..], [(Some(3), 3); 3]);
+}
+
+#[test]
+fn sequences_wait_for_a_state_in_their_order() {
+    // With blocks of one token, each run needs another state. One is available.
+    let groups = vec![GroupConfig { blocks: 64, window: None }];
+    let mut it = scheduler(SchedulerConfig { block_size: NonZeroU32::MIN, groups, ..recurrent() });
+    submit(&mut it, (0..4).map(|text| request(text, 4, 6)));
+    let mut waits = 0;
+    while !it.is_idle() {
+        let plan = plan(&mut it).unwrap();
+        let first = it.order[0].table;
+        let has_first = rows(&plan).iter().any(|row| row.table == first);
+        assert!(has_first || plan.chunk.as_ref().is_some_and(|chunk| chunk.table == first));
+        waits += it.order.len() - states(&plan).len();
+        it.complete(&result(&plan)).unwrap();
+    }
+    assert!(waits > 0 && it.load().preemptions == 0, "{waits} waits");
+    assert_eq!(it.load().available_states, Some(5));
+}
+
+#[test]
+fn states_of_steps_in_flight_are_released_with_the_caches_and_with_void_rows() {
+    let mut it = scheduler(SchedulerConfig { steps_in_flight: 2, ..recurrent() });
+    let id = it.submit(&request(0, 14, 9)).unwrap();
+    let flights = [plan(&mut it).unwrap(), plan(&mut it).unwrap()];
+    assert_eq!(it.load().available_states, Some(3), "two steps end at block borders");
+    it.cancel(id);
+    for flight in flights {
+        it.complete(&result(&flight)).unwrap();
+    }
+    assert!(it.is_idle() && it.load().available_states == Some(5));
+    it.submit(&request(0, 14, 9)).unwrap();
+    assert_eq!(chunk(&step(&mut it))[0], 0, "void rows publish no state");
+    plan(&mut it).unwrap();
+    it.forget_caches();
+    let pool = it.states.recurrent.as_ref().unwrap();
+    assert_eq!((pool.available(), pool.idle()), (5, 0));
+    assert_eq!(states(&step(&mut it))[0].0, None);
 }
 
 #[test]

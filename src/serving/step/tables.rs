@@ -7,7 +7,7 @@
 
 use super::{Change, StepPlan, TableId, len};
 use crate::base::{Diagnostic, Id as _};
-use crate::serving::blocks::{BlockId, SlotId};
+use crate::serving::blocks::BlockId;
 
 /// The blocks of one sequence in one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,6 @@ impl BlockTable {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    slot: Option<SlotId>,
     prompt: u32,
     groups: Vec<BlockTable>,
 }
@@ -96,13 +95,13 @@ impl Tables {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 entry.take().ok_or("released table is free")?;
             }
-            Change::Admit { table, slot, prompt } => {
+            Change::Admit { table, prompt } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 if entry.is_some() {
                     return Err("admitted table is not free");
                 }
                 let groups = vec![BlockTable::default(); self.groups];
-                *entry = Some(Entry { slot: *slot, prompt: *prompt, groups });
+                *entry = Some(Entry { prompt: *prompt, groups });
             }
             Change::Extend { table, group, dropped, appended } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
@@ -128,12 +127,6 @@ impl Tables {
     #[must_use]
     pub fn groups(&self, table: TableId) -> &[BlockTable] {
         self.entries.get(table.index()).and_then(Option::as_ref).map_or(&[], |entry| &entry.groups)
-    }
-
-    /// Returns the slot of a running sequence.
-    #[must_use]
-    pub fn slot(&self, table: TableId) -> Option<SlotId> {
-        self.entries.get(table.index())?.as_ref()?.slot
     }
 
     /// Returns the length of a running sequence's prompt.
