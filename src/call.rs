@@ -12,7 +12,7 @@ use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::{Argument, DType, Dims, Number, Shape, define_id};
-pub use table::Call;
+pub use table::{Call, SOFTPLUS_THRESHOLD};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.

@@ -389,6 +389,7 @@ impl Deployment {
             let problem = Diagnostic::new("cache blocks", "too few");
             problems.push(problem.expected("at least 2, one of which is the null block").found(blocks));
         }
+        self.check_states(config, &mut problems);
         if self.context > config.max_positions {
             let new = self.context.saturating_sub(self.longest_prompt);
             let found = format!("{} of the prompt and {new} new tokens", self.longest_prompt);

@@ -85,8 +85,9 @@ pub(crate) fn attention(config: &mut ModelConfig, change: impl Fn(usize, &mut Gr
     let mut pattern = Vec::new();
     for layer in 0..config.layers {
         let mut described = *config.layer(layer);
-        let AttentionPart::Grouped(attention) = &mut described.attention else { panic!("another attention") };
-        change(layer, attention);
+        if let AttentionPart::Grouped(attention) = &mut described.attention {
+            change(layer, attention);
+        }
         pattern.push(described);
     }
     config.pattern = pattern;

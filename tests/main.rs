@@ -17,6 +17,7 @@ mod faults;
 mod golden;
 mod gradients;
 mod grid;
+mod hybrids;
 mod joined;
 mod joined_exchanges;
 mod kernels;

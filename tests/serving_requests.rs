@@ -23,9 +23,18 @@ const CONTEXT: usize = 112;
 /// Context of some models with windows. Tables then start behind the first tokens.
 const LONG_CONTEXT: usize = 304;
 
-/// Uneven heads, windows, soft caps, frequencies that depend on the prompt, and experts.
-const MODELS: [&str; 7] =
-    ["qwen2-tied-uneven", "gemma2", "qwen3-qknorm", "mistral-sliding", "qwen-v1-mha", "gemma3", "qwen3-moe"];
+/// Uneven heads, windows, soft caps, frequencies that depend on the prompt, experts, and recurrent
+/// layers.
+const MODELS: [&str; 8] = [
+    "qwen2-tied-uneven",
+    "gemma2",
+    "qwen3-qknorm",
+    "qwen3-next",
+    "mistral-sliding",
+    "qwen-v1-mha",
+    "gemma3",
+    "qwen3-moe",
+];
 
 /// One random schedule.
 struct Schedule {
@@ -45,13 +54,19 @@ impl Schedule {
     fn new(model: &Model, number: u64) -> Self {
         let mut random = Random::new(number);
         let cards = 1 + random.below(2) as usize;
-        let drafts = [0, 0, 2, 4][random.below(4) as usize];
+        let is_hybrid = model.config.remembered_tokens().is_some();
+        let drafts = if is_hybrid { 0 } else { [0, 0, 2, 4][random.below(4) as usize] };
         // Tensor parallel, two stages, or two pools of blocks.
         let (stages, depth) =
             if cards == 1 { (1, 1) } else { [(1, 1), (2, 1), (1, 2)][random.below(3) as usize] };
         let has_window = model.config.window().is_some();
-        let context = if has_window && random.below(2) == 0 { LONG_CONTEXT } else { CONTEXT };
-        let block_tokens = if context == CONTEXT { 16 } else { [16, 16, 128][random.below(3) as usize] };
+        let is_long = is_hybrid || has_window && random.below(2) == 0;
+        let context = if is_long { LONG_CONTEXT } else { CONTEXT };
+        let block_tokens = match (is_hybrid, is_long) {
+            (true, _) => [64, 128][random.below(2) as usize],
+            (false, true) => [16, 16, 128][random.below(3) as usize],
+            (false, false) => 16,
+        };
         let deployment = Deployment {
             precision: [DType::BF16, DType::F32][random.below(2) as usize].into(),
             batch: 2 + random.below(5) as usize,

@@ -526,7 +526,7 @@ fn plan_report(job: &ServeJob<'_>, deployment: &Deployment, programs: &ServingPr
         "requests at full length",
         ((in_pool / each * blocks.pools).min(deployment.batch) * job.replicas).to_string(),
     );
-    line("tokens of a prompt chunk", listed(deployment.chunks()));
+    line("tokens of a prompt chunk", listed(deployment.chunks(config)));
     line("rows of a decode step", listed(deployment.decode_rows()));
     line("programs", programs.shapes.len().to_string());
     line("memory of the fullest card", format!("{used}, of which the cache takes {cache}"));

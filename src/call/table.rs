@@ -60,6 +60,8 @@ const ANY_TURNS: i64 = 0;
 const ON_ITS_STREAM: i64 = 1;
 /// `gatherIndex`: the left matrix is gathered.
 const GATHER_LEFT: i64 = 0;
+/// `threshold` of [`Call::Softplus`]: above it the function is `x`.
+pub const SOFTPLUS_THRESHOLD: f64 = 20.0;
 /// Value of `keepProb` without dropout.
 const KEEP_ALL: f64 = 1.0;
 
@@ -185,6 +187,13 @@ super::calls! {
     Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
     /// The operator computes `out = sigmoid(x)`.
     Sigmoid "aclnnSigmoid" { read x, write out } (x, out)
+    /// `out = ln(1 + e^x)`, and `x` above 20.
+    Softplus "aclnnSoftplus" { read x, write out } (x, x.one(), Number::Float(SOFTPLUS_THRESHOLD), out)
+    /// The sums of each element and all earlier ones along `dim`.
+    CumSum "aclnnCumsum" { read x, write out, with dim: usize } (x, dim, out.dtype(), out)
+    /// The elements of matrices at the main diagonal, or at the diagonal `below` rows below it, and
+    /// below. Other elements are zero.
+    Lower "aclnnTril" { read x, write out, with below: usize } (x, -(below as i64), out)
     /// The operator computes `out = x · sigmoid(x)`.
     Silu "aclnnSilu" { read x, write out } (x, out)
     /// `out = silu(x₁) · x₂` of the halves of `x` along `dim`.

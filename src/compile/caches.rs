@@ -9,10 +9,14 @@
 //! Not here: which sequence holds a block (`serving`).
 
 use super::Deployment;
-use crate::base::Bytes;
+use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
-use crate::program::models::{CacheBlocks, CacheGroup, RunShape, layer_of};
+use crate::program::models::{CHUNK, CacheBlocks, CacheGroup, RunShape, StatePool, layer_of};
 use crate::schedule::Plan;
+
+/// Recurrent states per running sequence of a serving session: the current one, one at a block border
+/// in each of two steps in flight, and one at the end of a prefix for later requests.
+const STATES_OF_SEQUENCE: usize = 4;
 
 /// Caches of layers that share a table, with the blocks that a serving session shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +76,8 @@ impl Deployment {
         keys.div_ceil(self.block_tokens) + 1
     }
 
-    fn longest_chunk(&self) -> usize {
-        self.chunks().last().copied().unwrap_or(1)
+    fn longest_chunk(&self, config: &ModelConfig) -> usize {
+        self.chunks(config).last().copied().unwrap_or(1)
     }
 
     /// Returns the blocks that are cached for all tokens.
@@ -91,11 +95,11 @@ impl Deployment {
     /// Each sequence holds the blocks of its window. One sequence at a time reads a prompt, and
     /// also holds the blocks of its chunks. A sequence never holds more blocks than in the caches
     /// of all tokens.
-    fn blocks_of_windows(&self, window: usize) -> CacheBlocks {
+    fn blocks_of_windows(&self, config: &ModelConfig, window: usize) -> CacheBlocks {
         let (all, pools) = (self.blocks_of_all_tokens(), self.grid.depth);
         let sequences = self.batch.div_ceil(pools.max(1));
         let each = self.blocks_behind(window, self.drafts + 1);
-        let chunks = self.longest_chunk().saturating_mul(self.steps_of_sequence());
+        let chunks = self.longest_chunk(config).saturating_mul(self.steps_of_sequence());
         let own = sequences.saturating_mul(each).saturating_add(chunks.div_ceil(self.block_tokens));
         let own = own.min(sequences.saturating_mul(self.blocks_of_context())).min(all.in_pool());
         CacheBlocks { count: own.saturating_add(1).saturating_mul(pools), ..all }
@@ -110,10 +114,45 @@ impl Deployment {
             Windowed::No => vec![all],
             Windowed::All(window) => vec![match self.cache_blocks {
                 Some(_) => of(window, all.blocks),
-                None => of(window, self.blocks_of_windows(window)),
+                None => of(window, self.blocks_of_windows(config, window)),
             }],
-            Windowed::Some(window) => vec![all, of(window, self.blocks_of_windows(window))],
+            Windowed::Some(window) => vec![all, of(window, self.blocks_of_windows(config, window))],
         }
+    }
+
+    /// Returns the states of recurrent layers, with `each` states per sequence, if the model has such
+    /// layers.
+    pub(super) fn states(&self, config: &ModelConfig, each: usize) -> Option<StatePool> {
+        let pools = self.grid.depth;
+        let sequences = self.batch.div_ceil(pools.max(1)).saturating_mul(pools);
+        config
+            .remembered_tokens()
+            .map(|tokens| StatePool::of_sequences(sequences.saturating_mul(each), pools, tokens))
+    }
+
+    /// Reports sizes that do not fit recurrent layers.
+    pub(super) fn check_states(&self, config: &ModelConfig, problems: &mut Diagnostics) {
+        if config.remembered_tokens().is_none() {
+            return;
+        }
+        if self.drafts > 0 {
+            let problem =
+                Diagnostic::new("drafts", "a refused draft cannot be removed from a recurrent state");
+            let problem = problem.expected("0, because the model has recurrent layers").found(self.drafts);
+            problems.push(problem.help("generate without drafts"));
+        }
+        if !self.block_tokens.is_multiple_of(CHUNK) {
+            let problem = Diagnostic::new("cache blocks", "end within the chunks of recurrent layers");
+            let expected = format!("a multiple of {CHUNK} tokens");
+            problems.push(problem.expected(expected).found(self.block_tokens));
+        }
+    }
+
+    /// Returns the states of recurrent layers that a serving session shares, if the model has such
+    /// layers.
+    #[must_use]
+    pub fn serving_states(&self, config: &ModelConfig) -> Option<StatePool> {
+        self.states(config, STATES_OF_SEQUENCE)
     }
 
     /// Returns the number of blocks in the caches of all tokens that a sequence needs for the whole
@@ -124,7 +163,7 @@ impl Deployment {
         let all = self.blocks_of_context();
         match self.windowed(config) {
             Windowed::All(window) => {
-                all.min(self.blocks_behind(window, self.longest_chunk().max(self.drafts + 1)))
+                all.min(self.blocks_behind(window, self.longest_chunk(config).max(self.drafts + 1)))
             }
             Windowed::No | Windowed::Some(_) => all,
         }
@@ -142,14 +181,25 @@ impl Deployment {
     }
 
     /// Returns the run of `batch` rows of `tokens` tokens with a table of at most `table` blocks.
-    pub(super) fn run(&self, caches: &[CacheSize], [batch, tokens, table]: [usize; 3]) -> RunShape {
+    pub(super) fn run(
+        &self,
+        caches: &[CacheSize],
+        states: Option<StatePool>,
+        [batch, tokens, table]: [usize; 3],
+    ) -> RunShape {
         let group = |size: &CacheSize| {
             let CacheSize { window, blocks } = *size;
             let widest =
                 window.map_or(table, |window| CacheGroup::widest_table(window, tokens, self.block_tokens));
             CacheGroup { window, table: table.min(widest), blocks }
         };
-        RunShape { batch, sequence: tokens, caches: group(&caches[0]), windowed: caches.get(1).map(group) }
+        RunShape {
+            batch,
+            sequence: tokens,
+            caches: group(&caches[0]),
+            windowed: caches.get(1).map(group),
+            states,
+        }
     }
 
     /// Returns the run of all prompts of a static batch, padded to `tokens` tokens.
@@ -157,7 +207,8 @@ impl Deployment {
     #[doc(hidden)]
     pub fn prompts(&self, config: &ModelConfig, tokens: usize) -> RunShape {
         let caches = self.static_caches(config);
-        let run = self.run(&caches, [self.batch, tokens, tokens.div_ceil(self.block_tokens)]);
+        let sizes = [self.batch, tokens, tokens.div_ceil(self.block_tokens)];
+        let run = self.run(&caches, self.states(config, 1), sizes);
         // A prompt starts at position 0, so tables have no blocks before the window.
         let whole = |group: CacheGroup| CacheGroup { table: tokens.div_ceil(self.block_tokens), ..group };
         RunShape { caches: whole(run.caches), windowed: run.windowed.map(whole), ..run }
@@ -167,7 +218,8 @@ impl Deployment {
     #[must_use]
     #[doc(hidden)]
     pub fn step(&self, config: &ModelConfig) -> RunShape {
-        self.run(&self.static_caches(config), [self.batch, 1, self.blocks_of_context()])
+        let sizes = [self.batch, 1, self.blocks_of_context()];
+        self.run(&self.static_caches(config), self.states(config, 1), sizes)
     }
 
     /// Returns the caches of a static batch. Behind a window, the blocks of a sequence are a ring,
@@ -196,12 +248,16 @@ impl Deployment {
 
     fn cache_blocks_of(&self, config: &ModelConfig, plan: &Plan, bytes: Bytes) -> usize {
         let caches = self.caches(config);
-        // Bytes of one block of each group.
-        let mut each = vec![0; caches.len()];
+        // Bytes of one block of each group, and of the states of recurrent layers.
+        let (mut each, mut recurrent) = (vec![0; caches.len()], 0);
         for state in &plan.states {
-            let window = layer_of(&state.name)
-                .and_then(|layer| config.layer(layer).grouped())
-                .and_then(|attention| attention.window);
+            let layer = layer_of(&state.name).map(|layer| config.layer(layer));
+            if layer.is_some_and(|layer| layer.delta().is_some()) {
+                let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
+                recurrent += Bytes::of(elems, state.dtype.size_bytes()).0;
+                continue;
+            }
+            let window = layer.and_then(|layer| layer.grouped()).and_then(|attention| attention.window);
             let own = caches.iter().position(|size| size.window == window).unwrap_or(0);
             let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
             let in_pool = caches[own].blocks.in_pool() + 1;
@@ -215,10 +271,11 @@ impl Deployment {
                 .fold(0_u64, |sum, (blocks, each)| sum.saturating_add(blocks.saturating_mul(*each)))
         };
         // More blocks take more bytes, so the largest number is found by bisection.
-        let (mut fits, mut exceeds) = (0, bytes.0 / each[0].max(1) + 1);
+        let bytes = bytes.0.saturating_sub(recurrent);
+        let (mut fits, mut exceeds) = (0, bytes / each[0].max(1) + 1);
         while exceeds - fits > 1 {
             let middle = fits + (exceeds - fits) / 2;
-            if blocks(middle) <= bytes.0 { fits = middle } else { exceeds = middle }
+            if blocks(middle) <= bytes { fits = middle } else { exceeds = middle }
         }
         usize::try_from(fits).unwrap_or(usize::MAX)
     }

@@ -24,6 +24,10 @@ const SHORTEST_CHUNK: usize = 32;
 /// Tokens of the longest chunk.
 const LONGEST_CHUNK: usize = 2048;
 
+/// Tokens of the longest chunk of a model with recurrent layers. Its chunks of 64 tokens follow each
+/// other, so a longer program saves no time.
+const LONGEST_RECURRENT_CHUNK: usize = 512;
+
 /// Largest number of tokens of a chunk that returns all logits: one row per token, with a value for
 /// each token of the vocabulary.
 const LONGEST_SCORED_CHUNK: usize = 128;
@@ -71,9 +75,16 @@ pub struct ServingPrograms {
 
 impl Deployment {
     /// Returns the token counts of chunk programs, ascending: powers of two up to the longest
-    /// chunk.
+    /// chunk. Chunks of models with recurrent layers are multiples of a block, because states are
+    /// kept at block borders.
     #[must_use]
-    pub fn chunks(&self) -> Vec<usize> {
+    pub fn chunks(&self, config: &ModelConfig) -> Vec<usize> {
+        if config.remembered_tokens().is_some() {
+            let longest = self.longest_prompt.min(LONGEST_RECURRENT_CHUNK);
+            let longest = longest.div_ceil(self.block_tokens).max(1) * self.block_tokens;
+            let powers = std::iter::successors(Some(self.block_tokens), |tokens| Some(tokens * 2));
+            return powers.take_while(|tokens| *tokens < longest).chain([longest]).collect();
+        }
         let longest = self.longest_prompt.min(LONGEST_CHUNK);
         let powers = std::iter::successors(Some(SHORTEST_CHUNK), |tokens| Some(tokens * 2));
         powers.take_while(|tokens| *tokens < longest).chain([longest]).collect()
@@ -82,8 +93,8 @@ impl Deployment {
     /// Returns the token counts of chunk programs that return the logits of all positions,
     /// ascending.
     #[must_use]
-    pub fn scored_chunks(&self) -> Vec<usize> {
-        let mut chunks = if self.scores_prompts { self.chunks() } else { Vec::new() };
+    pub fn scored_chunks(&self, config: &ModelConfig) -> Vec<usize> {
+        let mut chunks = if self.scores_prompts { self.chunks(config) } else { Vec::new() };
         chunks.retain(|tokens| *tokens <= LONGEST_SCORED_CHUNK);
         chunks
     }
@@ -123,17 +134,19 @@ impl Deployment {
 
     /// Returns the shapes of all serving programs, the longest chunk first.
     fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
-        let (caches, pools) = (&self.caches(config), self.grid.depth);
+        let (caches, states, pools) = (&self.caches(config), self.serving_states(config), self.grid.depth);
         let shapes = |rows: usize, tokens: usize, head: Head| {
-            let shape = move |table| ServingShape { run: self.run(caches, [rows, tokens, table]), head };
+            let shape =
+                move |table| ServingShape { run: self.run(caches, states, [rows, tokens, table]), head };
             self.tables(config, tokens).into_iter().rev().map(shape)
         };
-        let chunks = self.chunks().into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
+        let chunks =
+            self.chunks(config).into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
         let rows = self.decode_rows();
         let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, self.head));
         let wide = rows.iter().filter(|_| self.drafts > 0);
         let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, Head::AllLogits));
-        let scored = self.scored_chunks();
+        let scored = self.scored_chunks(config);
         let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
         chunks.chain(decode).chain(wide).chain(scored).collect()
     }
@@ -220,9 +233,9 @@ mod tests {
     fn shapes_grow_with_the_batch_and_the_prompt() {
         let config = ModelConfig::preset("qwen2.5-0.5b").unwrap();
         let of = |batch, longest_prompt| Deployment { batch, longest_prompt, ..Deployment::of(&config, 1) };
-        assert_eq!(of(1, 1).chunks(), [1]);
-        assert_eq!(of(1, 100).chunks(), [32, 64, 100]);
-        assert_eq!(of(1, 9999).chunks(), [32, 64, 128, 256, 512, 1024, 2048]);
+        assert_eq!(of(1, 1).chunks(&config), [1]);
+        assert_eq!(of(1, 100).chunks(&config), [32, 64, 100]);
+        assert_eq!(of(1, 9999).chunks(&config), [32, 64, 128, 256, 512, 1024, 2048]);
         assert_eq!(of(1, 1).decode_rows(), [1]);
         assert_eq!(of(20, 1).decode_rows(), [1, 2, 4, 8, 16, 20]);
         assert_eq!(of(300, 1).decode_rows(), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 300]);

@@ -163,6 +163,13 @@ impl ModelConfig {
         (0..self.layers).filter_map(|layer| self.layer(layer).softmax())
     }
 
+    /// Returns the number of last tokens that the states of recurrent layers remember, if the model
+    /// has such layers.
+    #[must_use]
+    pub fn remembered_tokens(&self) -> Option<usize> {
+        (0..self.layers).find_map(|layer| self.layer(layer).delta()).map(|delta| delta.convolution - 1)
+    }
+
     /// Returns the window of the layers that have one. All windows of a model are equal.
     #[must_use]
     pub fn window(&self) -> Option<usize> {

@@ -14,7 +14,8 @@ use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::{Elements, NamedTensors};
 use crate::program::HostTensor;
 use crate::program::models::{
-    CacheInputs, CacheRow, Head, RotaryInput, RunShape, SequenceBlocks, input, rotary_tables, static_rows,
+    CacheInputs, CacheRow, Head, RotaryInput, RunShape, SequenceBlocks, StateInputs, StateRow, input,
+    rotary_tables, static_rows, static_states,
 };
 
 /// New tokens of one sequence.
@@ -40,6 +41,8 @@ pub struct InputRow<'a, B> {
     pub tokens: SequenceInput<'a>,
     /// Blocks of the sequence in each group of caches.
     pub groups: SmallVec<[SequenceBlocks<B>; 2]>,
+    /// States of the sequence in recurrent layers, if the model has such layers.
+    pub state: Option<StateRow>,
 }
 
 /// Builds the inputs of a model's programs.
@@ -90,6 +93,16 @@ impl InputBuilder {
             tensors.set(names.table, Elements::of_i32([b, group.table], table));
             tensors.set(names.positions, Elements::of_i64([b, s], positions));
             tensors.set(names.lengths, Elements::of_i64([b], lengths));
+        }
+        if let Some(pool) = run.states {
+            let rows = rows.iter().map(|row| (row.tokens.ids.len(), row.state));
+            let StateInputs { from, to, last_tokens, valid } = StateInputs::new(pool, s, rows);
+            tensors.set(input::STATE_FROM, Elements::of_i64([b], from));
+            tensors.set(input::STATE_TO, Elements::of_i64([b], to));
+            if s > 1 {
+                tensors.set(input::LAST_TOKENS, Elements::of_i64([b, pool.remembered], last_tokens));
+                tensors.set(input::VALID, HostTensor::float([b, s, 1, 1], DType::F32, valid));
+            }
         }
         for rotary in &mut self.rotary {
             let names = rotary.table;
@@ -171,8 +184,12 @@ pub(super) fn inputs(
     rows: &[SequenceInput<'_>],
 ) -> NamedTensors {
     let tokens: Vec<Range<usize>> = rows.iter().map(|row| row.start..row.start + row.ids.len()).collect();
-    let mut own: Vec<_> =
-        rows.iter().map(|tokens| InputRow { tokens: *tokens, groups: SmallVec::new() }).collect();
+    let mut own: Vec<_> = rows
+        .iter()
+        .map(|tokens| InputRow { tokens: *tokens, groups: SmallVec::new(), state: None })
+        .collect();
+    let states = run.states.map(|pool| static_states(pool, &tokens)).unwrap_or_default();
+    own.iter_mut().zip(states).for_each(|(row, state)| row.state = Some(state));
     for (_, group) in run.groups() {
         for (row, caches) in own.iter_mut().zip(static_rows(group, &tokens)) {
             row.groups.push(caches.blocks);

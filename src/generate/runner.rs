@@ -8,12 +8,14 @@
 
 use std::borrow::Cow;
 
-use crate::base::{Diagnostic, Diagnostics, Id as _};
+use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::compile::ServingShape;
 use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
 use crate::program::HostTensor;
-use crate::program::models::{Head, SequenceBlocks, input};
-use crate::serving::{BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StepPlan, StepToken, Tables};
+use crate::program::models::{Head, SequenceBlocks, StateRow, input};
+use crate::serving::{
+    BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StateStep, StepPlan, StepToken, Tables,
+};
 
 use super::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
 use super::sequence::RowOutput;
@@ -146,6 +148,7 @@ struct RunRow<'a> {
     prompt_length: usize,
     /// Tables of the sequence in each group of caches. Empty in a row without a sequence.
     tables: &'a [BlockTable],
+    state: Option<StateRow>,
     open: Option<(usize, ResultRef)>,
 }
 
@@ -155,6 +158,7 @@ impl RunRow<'_> {
         start: 0,
         prompt_length: SequenceInput::NONE.prompt_length,
         tables: &[],
+        state: None,
         open: None,
     };
 
@@ -187,7 +191,7 @@ impl StepRunner {
         for (program, ServingShape { run, head }) in self.shapes.iter().copied().enumerate() {
             let none = || SequenceBlocks { first: 0, blocks: std::iter::empty() };
             let groups = run.groups().map(|_| none()).collect();
-            let rows = vec![InputRow { tokens: SequenceInput::NONE, groups }; run.batch];
+            let rows = vec![InputRow { tokens: SequenceInput::NONE, groups, state: None }; run.batch];
             let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
             let inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
             // The first run is eager. The second one records the graph and replays it.
@@ -279,6 +283,7 @@ fn chunk_row<'a>(tables: &'a Tables, chunk: &'a Chunk) -> RunRow<'a> {
         start: chunk.start as usize,
         prompt_length: tables.prompt(chunk.table).unwrap_or(0) as usize,
         tables: tables.groups(chunk.table),
+        state: chunk.state.map(state_row),
         open: None,
     }
 }
@@ -293,8 +298,13 @@ fn decode_row<'a>(tables: &'a Tables, pool: usize, row: &'a DecodeRow) -> RunRow
         start: row.position as usize,
         prompt_length: tables.prompt(row.table).unwrap_or(0) as usize,
         tables: tables.groups(row.table),
+        state: row.state.map(state_row),
         open,
     }
+}
+
+fn state_row(step: StateStep) -> StateRow {
+    StateRow { from: step.from.map(Id::index), to: step.to.index() }
 }
 
 fn build(
@@ -313,6 +323,7 @@ fn build(
     let input_rows = rows.iter().map(|row| InputRow {
         tokens: SequenceInput { ids: &row.ids, start: row.start, prompt_length: row.prompt_length },
         groups: shape.run.groups().enumerate().map(|(group, _)| row.blocks(group)).collect(),
+        state: row.state,
     });
     let input_rows: Vec<_> = input_rows.collect();
     let inputs = inputs.inputs(shape.run, head, &input_rows);

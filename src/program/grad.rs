@@ -607,3 +607,66 @@ pub(super) fn concat(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         adjoint.give_if_wanted(index, |adjoint| adjoint.op(Kind::Narrow { dim, start, size }, &[dy]));
     }
 }
+
+pub(super) fn exp(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Mul, &[dy, y]));
+}
+
+/// The slope is `sigmoid(x)`.
+pub(super) fn softplus(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let x = adjoint.operand(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let slope = adjoint.op(Kind::Sigmoid, &[x]);
+        adjoint.op(Kind::Mul, &[dy, slope])
+    });
+}
+
+pub(super) fn repeat(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::Repeat { dim, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::ReduceSum { dim }, &[dy]));
+}
+
+pub(super) fn split_dim(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::SplitDim { dim, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::MergeDims { dim }, &[dy]));
+}
+
+pub(super) fn merge_dims(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::MergeDims { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let size = adjoint.value(0).shape[dim + 1];
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::SplitDim { dim, size }, &[dy]));
+}
+
+pub(super) fn cum_sum(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::CumSum { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::CumSumGrad { dim }, &[dy]));
+}
+
+pub(super) fn lower(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::Lower { below }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Lower { below }, &[dy]));
+}
+
+/// The cotangent of `x` is `-yᵀ dy yᵀ` below the diagonal.
+pub(super) fn unit_lower_inverse(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let lead: String = ('a'..).take(adjoint.build.value(y).shape.rank() - 2).collect();
+        let product = adjoint.build.matmul(&format!("{lead}wx,{lead}wy->{lead}xy"), y, dy);
+        let product = adjoint.build.matmul(&format!("{lead}xy,{lead}zy->{lead}xz"), product, y);
+        let below = adjoint.op(Kind::Lower { below: 1 }, &[product]);
+        adjoint.op(Kind::Scale { by: -1.0 }, &[below])
+    });
+}
+
+pub(super) fn convolution(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::CausalConvolution { padded }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let operands = [adjoint.operand(0), adjoint.operand(1), dy];
+    let [dx, dfilter] = adjoint.build.several(Kind::CausalConvolutionGrad { padded }, &operands);
+    adjoint.give(0, dx);
+    adjoint.give(1, dfilter);
+}

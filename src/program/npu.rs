@@ -9,6 +9,7 @@
 
 pub(super) mod blocks;
 pub(super) mod capped;
+pub(super) mod delta;
 pub(super) mod experts;
 pub(super) mod frozen;
 pub(crate) mod joined;

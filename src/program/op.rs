@@ -58,6 +58,9 @@ pub enum WeightOperands {
     Factors(&'static [usize]),
     /// A lookup table. Its rows are outputs.
     Table(usize),
+    /// The filter of a convolution: channels, and then one dim of taps. Checkpoints have the shape
+    /// `[channels, 1, taps]`.
+    Filter(usize),
 }
 
 impl WeightOperands {
@@ -67,7 +70,7 @@ impl WeightOperands {
         match self {
             Self::None => &[],
             Self::Factors(operands) => operands,
-            Self::Table(operand) => std::slice::from_ref(operand),
+            Self::Table(operand) | Self::Filter(operand) => std::slice::from_ref(operand),
         }
     }
 
@@ -77,6 +80,12 @@ impl WeightOperands {
     pub fn is_input(&self, rule: &Rule, operand: usize, dim: usize) -> Option<bool> {
         let Factor::Letter(letter) = rule.operands[operand][dim] else { return None };
         Some(rule.result_dim(0, letter).is_none() != self.is_table())
+    }
+
+    /// Returns whether the weight is the filter of a convolution.
+    #[must_use]
+    pub const fn is_filter(&self) -> bool {
+        matches!(self, Self::Filter(_))
     }
 
     /// Returns whether the weight is a lookup table.
@@ -205,11 +214,12 @@ fn tree_sum(text: &str) -> Result<Rule, String> {
 /// blocks. The tables of a pool's sequences count blocks within the pool, so only whole pools can
 /// be sharded.
 fn over_pools(text: &str, pools: usize, shapes: &[&Shape]) -> Result<Rule, String> {
-    let blocks = shapes.iter().find(|shape| shape.rank() == 4).map_or(0, |shape| shape[0]);
+    let rule = sum(&if pools == 1 { text.replace('b', "B") } else { text.to_owned() })?;
+    let cache = rule.own_size.first().and_then(|operand| shapes.get(*operand));
+    let blocks = cache.and_then(|shape| shape.first().copied()).unwrap_or_default();
     if pools == 0 || !blocks.is_multiple_of(pools) {
         return Err(format!("{blocks} blocks cannot be dealt to {pools} equal pools"));
     }
-    let rule = sum(&if pools == 1 { text.replace('b', "B") } else { text.to_owned() })?;
     Ok(Rule { pools, ..rule })
 }
 
@@ -374,6 +384,31 @@ fn letters_with(rank: usize, dim: usize, letter: u8) -> String {
         .enumerate()
         .map(|(at, known)| char::from(if at == dim { letter } else { known }))
         .collect()
+}
+
+/// Returns the rule of an op on each matrix of the last two dims.
+fn of_matrices(shape: &Shape) -> Result<Rule, String> {
+    match shape.rank().checked_sub(2) {
+        Some(lead) => sum(&format!("{0}YZ->{0}YZ", any_rank(lead))),
+        None => Err(format!("{shape} has no matrices")),
+    }
+}
+
+/// Returns the letters of all dims but the first, without the letters `a` and `b`.
+fn after_first(shape: &Shape) -> Result<String, String> {
+    match shape.rank().checked_sub(1) {
+        Some(rest) => Ok(any_rank(rest + 2)[2..].to_owned()),
+        None => Err("a scalar has no states".to_owned()),
+    }
+}
+
+/// Returns the letters of the channels of a convolution, and the tokens of its result.
+fn filtered(padded: usize, shapes: &[&Shape]) -> Result<(String, usize), String> {
+    let (x, taps) = (shapes[0], shapes[1].last().copied().unwrap_or_default());
+    match (x.rank().checked_sub(2), x.get(1).and_then(|tokens| (tokens + padded + 1).checked_sub(taps))) {
+        (Some(channels), Some(tokens)) => Ok((any_rank(channels + 2)[2..].to_owned(), tokens)),
+        _ => Err(format!("{taps} taps do not fit {padded} zeros and x of shape {x}")),
+    }
 }
 
 /// Checks that the second dim of the first projection of experts is the gate and the up projection.
@@ -611,6 +646,8 @@ impl Kind {
     pub fn in_one_pool(&self) -> Self {
         match *self {
             Self::WriteSlots { .. } => Self::WriteSlots { pools: 1 },
+            Self::ReadStates { .. } => Self::ReadStates { pools: 1 },
+            Self::WriteStates { .. } => Self::WriteStates { pools: 1 },
             Self::BlockAttention { scale, cap, window, .. } => {
                 Self::BlockAttention { scale, cap, window, pools: 1 }
             }

@@ -174,6 +174,10 @@ ACLNN_OPERATOR(aclnnMean, const aclTensor *self, const aclIntArray *dim, bool ke
     aclTensor *out)
 ACLNN_OPERATOR(aclnnTopk, const aclTensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
     aclTensor *values_out, aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnCumsum, const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnTril, const aclTensor *self, int64_t diagonal, aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftplus, const aclTensor *self, const aclScalar *beta, const aclScalar *threshold,
+    aclTensor *out)
 
 /* Mixtures of experts */
 ACLNN_OPERATOR(aclnnMoeInitRoutingV2, const aclTensor *x, const aclTensor *expert_idx, int64_t active_num,

@@ -336,6 +336,9 @@ macro_rules! for_each_symbol {
         aclnnReduceSum, aclnnReduceSumGetWorkspaceSize(self_: *const aclTensor, dims: *const aclIntArray, keep_dims: bool, dtype: aclDataType, out: *mut aclTensor);
         aclnnMean, aclnnMeanGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keep_dim: bool, dtype: aclDataType, out: *mut aclTensor);
         aclnnTopk, aclnnTopkGetWorkspaceSize(self_: *const aclTensor, k: i64, dim: i64, largest: bool, sorted: bool, values_out: *mut aclTensor, indices_out: *mut aclTensor);
+        aclnnCumsum, aclnnCumsumGetWorkspaceSize(self_: *const aclTensor, dim: i64, dtype: aclDataType, out: *mut aclTensor);
+        aclnnTril, aclnnTrilGetWorkspaceSize(self_: *const aclTensor, diagonal: i64, out: *mut aclTensor);
+        aclnnSoftplus, aclnnSoftplusGetWorkspaceSize(self_: *const aclTensor, beta: *const aclScalar, threshold: *const aclScalar, out: *mut aclTensor);
         aclnnMoeInitRoutingV2, aclnnMoeInitRoutingV2GetWorkspaceSize(x: *const aclTensor, expert_idx: *const aclTensor, active_num: i64, expert_capacity: i64, expert_num: i64, drop_pad_mode: i64, expert_tokens_count_or_cumsum_flag: i64, expert_tokens_before_capacity_flag: bool, expanded_x_out: *const aclTensor, expanded_row_idx_out: *const aclTensor, expert_tokens_count_or_cumsum_out_optional: *const aclTensor, expert_tokens_before_capacity_out_optional: *const aclTensor);
         aclnnMoeFinalizeRoutingV2, aclnnMoeFinalizeRoutingV2GetWorkspaceSize(expanded_x: *const aclTensor, expanded_row_idx: *const aclTensor, x1_optional: *const aclTensor, x2_optional: *const aclTensor, bias_optional: *const aclTensor, scales_optional: *const aclTensor, expert_idx_optional: *const aclTensor, drop_pad_mode: i64, out: *const aclTensor);
         aclnnGroupedMatmulV4, aclnnGroupedMatmulV4GetWorkspaceSize(x: *const aclTensorList, weight: *const aclTensorList, bias_optional: *const aclTensorList, scale_optional: *const aclTensorList, offset_optional: *const aclTensorList, antiquant_scale_optional: *const aclTensorList, antiquant_offset_optional: *const aclTensorList, per_token_scale_optional: *const aclTensorList, group_list_optional: *const aclTensor, activation_input_optional: *const aclTensorList, activation_quant_scale_optional: *const aclTensorList, activation_quant_offset_optional: *const aclTensorList, split_item: i64, group_type: i64, group_list_type: i64, act_type: i64, out: *mut aclTensorList, activation_feature_out_optional: *mut aclTensorList, dyn_quant_scale_out_optional: *mut aclTensorList);
@@ -454,14 +457,12 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnIsFinite, aclnnIsFiniteGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnMax, aclnnMaxGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAmax, aclnnAmaxGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keep_dim: bool, out: *mut aclTensor);
-        ["8.1"] aclnnCumsum, aclnnCumsumGetWorkspaceSize(self_: *const aclTensor, dim: i64, dtype: aclDataType, out: *mut aclTensor);
         ["8.1"] aclnnSort, aclnnSortGetWorkspaceSize(self_: *const aclTensor, stable: bool, dim: i64, descending: bool, values_out: *mut aclTensor, indices_out: *mut aclTensor);
         ["8.1"] aclnnSlice, aclnnSliceGetWorkspaceSize(self_: *const aclTensor, dim: i64, start: i64, end: i64, step: i64, out: *mut aclTensor);
         ["8.1"] aclnnRepeat, aclnnRepeatGetWorkspaceSize(self_: *const aclTensor, repeats: *const aclIntArray, out: *mut aclTensor);
         ["8.1"] aclnnExpand, aclnnExpandGetWorkspaceSize(self_: *const aclTensor, size: *const aclIntArray, out: *mut aclTensor);
         ["8.1"] aclnnConstantPadNd, aclnnConstantPadNdGetWorkspaceSize(self_: *const aclTensor, pad: *const aclIntArray, value: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnTriu, aclnnTriuGetWorkspaceSize(self_: *const aclTensor, diagonal: i64, out: *mut aclTensor);
-        ["8.1"] aclnnTril, aclnnTrilGetWorkspaceSize(self_: *const aclTensor, diagonal: i64, out: *mut aclTensor);
         ["8.1"] aclnnInplaceTriu, aclnnInplaceTriuGetWorkspaceSize(self_ref: *mut aclTensor, diagonal: i64);
         ["8.1"] aclnnAcos, aclnnAcosGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAcosh, aclnnAcoshGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
@@ -531,7 +532,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnSin, aclnnSinGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnSinc, aclnnSincGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnSinh, aclnnSinhGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
-        ["8.1"] aclnnSoftplus, aclnnSoftplusGetWorkspaceSize(self_: *const aclTensor, beta: *const aclScalar, threshold: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnSoftplusBackward, aclnnSoftplusBackwardGetWorkspaceSize(grad_output: *const aclTensor, self_: *const aclTensor, beta: *const aclScalar, threshold: *const aclScalar, grad_input: *mut aclTensor);
         ["8.1"] aclnnSoftshrink, aclnnSoftshrinkGetWorkspaceSize(self_: *const aclTensor, lambd: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnSoftshrinkBackward, aclnnSoftshrinkBackwardGetWorkspaceSize(grad_output: *const aclTensor, self_: *const aclTensor, lambda: *const aclScalar, grad_input: *mut aclTensor);

@@ -46,7 +46,9 @@ impl OpsAlone {
             }
             for id in &op.operands {
                 let is_shown = many.whole(*id).is_some();
-                if known.contains_key(id) || program.values[*id].role == Role::Result && !is_shown {
+                // States before a run are not stored.
+                let is_made = matches!(program.values[*id].role, Role::Result | Role::State);
+                if known.contains_key(id) || is_made && !is_shown {
                     continue;
                 }
                 let value = &program.values[*id];
@@ -106,7 +108,7 @@ impl OpsAlone {
                     let sums =
                         op.results.iter().chain(&op.operands).map(|id| many.roundings_of_sum(*id)).sum();
                     let own = Roundings { ops: *depth, sums, ..Roundings::default() };
-                    relative(program, precision, many.behind(op, own)) * magnitude(expected.floats())
+                    relative(program, precision, many.behind(program, op, own)) * magnitude(expected.floats())
                 }
             };
             same_operands.values += 1;

@@ -14,6 +14,9 @@
 //! Attention enlarges earlier roundings; `amplify` computes the factor. Later values inherit the
 //! result.
 //!
+//! The norm behind the gated delta rule divides each row by its size. Rows of a head are small where
+//! large terms cancel, and their errors have the size of the terms; `cancelled` computes the factor.
+//!
 //! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
 //! step. With f32 around the products, an integer differs only within the float error of a rounding
@@ -38,6 +41,8 @@ pub(super) struct Roundings {
     pub(super) sums: f64,
     /// Roundings that attention adds, in the unit of [`Roundings::sums`].
     pub(super) amplified: f64,
+    /// Roundings that norms of cancelled rows add, in the unit of [`Roundings::ops`].
+    pub(super) cancelled: f64,
     /// Squared relative errors of rows of integers, added over quantised products.
     pub(super) integers: f64,
 }
@@ -53,6 +58,12 @@ impl Roundings {
     /// Returns the roundings after attention with this factor of squared errors.
     pub(super) fn amplified_by(self, factor: f64) -> Self {
         Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
+    }
+
+    /// Returns the roundings after a norm of cancelled rows with this factor of squared errors.
+    pub(super) fn cancelled_by(self, factor: f64) -> Self {
+        let amplified = self.amplified + factor * (self.sums + self.amplified);
+        Self { amplified, cancelled: self.cancelled + factor * (self.ops as f64 + self.cancelled), ..self }
     }
 }
 
@@ -71,9 +82,10 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
-    let Roundings { ops, sums, amplified, integers } = roundings;
-    let squares =
-        ops as f64 * (accumulated + rounded).powi(2) + (sums + amplified) * rounded * rounded + integers;
+    let Roundings { ops, sums, amplified, cancelled, integers } = roundings;
+    let squares = (ops as f64 + cancelled) * (accumulated + rounded).powi(2)
+        + (sums + amplified) * rounded * rounded
+        + integers;
     SAFETY * squares.sqrt()
 }
 
@@ -85,6 +97,19 @@ pub(super) fn unit(dtype: DType) -> f64 {
         DType::BF16 => 2.0_f64.powi(-8),
         DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => 0.0,
     }
+}
+
+/// Returns the factor of squared errors of a norm of rows of `width` elements. Errors have the size
+/// of the largest element of all rows. The safety factor covers rows that are as much smaller.
+pub(super) fn cancelled(values: &[f32], width: usize, epsilon: f64) -> f64 {
+    let largest = magnitude(values);
+    let rows = values.chunks(width.max(1));
+    let count = rows.len().max(1) as f64;
+    let factors = rows.map(|row| {
+        let factor = largest / magnitude(row).max(epsilon.sqrt()) / SAFETY;
+        (factor * factor - 1.0).max(0.0)
+    });
+    factors.sum::<f64>() / count
 }
 
 /// Returns the largest absolute value. NaN is ignored.

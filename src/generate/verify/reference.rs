@@ -105,7 +105,7 @@ impl Reference {
 
     /// Returns the run of all tokens. As in a session, layers with a window have separate caches.
     pub(super) fn run(&self, config: &ModelConfig) -> RunShape {
-        RunShape::new(self.batch, self.sequence, self.sequence).with_windows_of(config)
+        RunShape::new(self.batch, self.sequence, self.sequence).with_layers_of(config)
     }
 
     /// Returns token ids for a run without reference: 16 tokens spread over the vocabulary.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::amplify::amplification;
-use super::bound::{Roundings, magnitude, of_parts, relative};
+use super::bound::{Roundings, cancelled, magnitude, of_parts, relative};
 use super::{Difference, Verification};
 use crate::base::HostData;
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
 use crate::program::interpret::blocks::rows_of_sequences;
-use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, RunShape, cache_inputs};
+use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, RULE, RunShape, cache_inputs};
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
@@ -108,14 +108,21 @@ impl WholeValues {
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
             now = now.after(program, index + 1);
             now.sums += op.results.iter().map(|id| many.roundings_of_sum(*id)).sum::<f64>();
-            now = self.behind(op, now);
+            now = self.behind(program, op, now);
             now
         });
         each.collect()
     }
 
-    /// Adds the amplification of an attention op.
-    pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
+    /// Adds the amplification of an attention op, and of the norm behind the gated delta rule.
+    pub(super) fn behind(&self, program: &Program, op: &Op, before: Roundings) -> Roundings {
+        if let Kind::RmsNorm { epsilon } = op.kind
+            && program.values[op.operands[0]].name.ends_with(RULE)
+            && let Some(x) = self.whole(op.operands[0])
+        {
+            let width = x.shape.last().copied().unwrap_or_default();
+            return before.cancelled_by(cancelled(x.floats(), width, epsilon));
+        }
         // The slope of a cap is at most 1.
         let Kind::BlockAttention { scale, pools, .. } = op.kind else { return before };
         let [Some(q), Some(keys), Some(values)] = [0, 1, 2].map(|at| self.whole(op.operands[at])) else {
@@ -125,7 +132,7 @@ impl WholeValues {
         let (batch, sequence) = (q.shape[0], q.shape[1]);
         // Rows start at position 0, so a window hides no block before them.
         let caches = CacheGroup { window: None, table: sequence.div_ceil(blocks.rows), blocks };
-        let run = RunShape { batch, sequence, caches, windowed: None };
+        let run = RunShape { batch, sequence, caches, windowed: None, states: None };
         let inputs = cache_inputs(run, &vec![0..sequence; batch]);
         let Some((_, table)) = inputs.iter().find(|(name, _)| *name == CacheNames::ALL.table) else {
             return before;

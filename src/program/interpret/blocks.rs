@@ -70,3 +70,30 @@ pub(in crate::program) fn write_slots(kind: &Kind, operands: &[&HostTensor], res
     }
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }
+
+/// Returns the position of each sequence's state in all states.
+fn places<'a>(states: &HostTensor, index: &'a HostTensor, pools: usize) -> impl Iterator<Item = usize> + 'a {
+    let first = first_blocks(index.shape[0], states.shape[0], pools);
+    index.ints().iter().zip(first).map(|(at, first)| first + usize::try_from(*at).unwrap_or(usize::MAX))
+}
+
+pub(in crate::program) fn read_states(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::ReadStates { pools } = *kind else { unreachable!("the row of another op") };
+    let [states, index] = operands else { unreachable!("read_states takes states and an index") };
+    let width: usize = states.shape[1..].iter().product();
+    let of = |place: usize| states.floats()[place * width..(place + 1) * width].iter().copied();
+    let data = places(states, index, pools).flat_map(of).collect();
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(in crate::program) fn write_states(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::WriteStates { pools } = *kind else { unreachable!("the row of another op") };
+    let [states, new, index] = operands else { unreachable!("write_states takes states, rows and an index") };
+    let width: usize = states.shape[1..].iter().product();
+    let mut data = states.floats().to_vec();
+    for (row, place) in places(states, index, pools).enumerate() {
+        data[place * width..(place + 1) * width]
+            .copy_from_slice(&new.floats()[row * width..(row + 1) * width]);
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}

@@ -8,6 +8,7 @@
 use crate::base::DType;
 use crate::config::{AttentionPart, GroupedAttention, QkNorm, Rotary, RotaryPairing};
 use crate::program::build::{Builder, Operand};
+use crate::program::graph::Form;
 use crate::program::op::Kind;
 
 use super::CacheBlocks;
@@ -23,18 +24,20 @@ pub(super) struct Scoring {
     pub(super) window: Option<usize>,
 }
 
+/// Part of the projections of an attention that is the gates of its output.
+const OUTPUT_GATE: usize = 3;
+
 impl LayerInputs<'_> {
     pub(super) fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
         let unsupported = match &self.config.layer(layer).attention {
             AttentionPart::Grouped(attention) if attention.has_sinks && attention.score_cap.is_some() => {
                 "attention with sinks and soft caps"
             }
-            AttentionPart::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
             AttentionPart::Grouped(attention) => return self.grouped(build, layer, attention, x),
             AttentionPart::Latent(latent) => return self.latent(build, layer, latent, x),
-            AttentionPart::GatedDelta(_) => "attention by the gated delta rule",
+            AttentionPart::GatedDelta(delta) => return self.delta(build, layer, delta, x),
         };
-        refuse(build, layer, unsupported, "grouped attention without sinks and gates");
+        refuse(build, layer, unsupported, "grouped attention with sinks or with caps");
         x
     }
 
@@ -49,9 +52,7 @@ impl LayerInputs<'_> {
         let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
         let g = config.heads_per_kv_head();
         let tag = |name: &str| format!("layers.{layer}.attention.{name}");
-        let mut q = self.heads(build, layer, 0, x);
-        let mut key = self.heads(build, layer, 1, x);
-        let value = self.heads(build, layer, 2, x);
+        let [mut q, mut key, value] = [0, 1, 2].map(|part| self.heads(build, layer, part, x));
         let names = [tensors.query_norm, tensors.key_norm].map(|name| tensors.layer(layer, name));
         match attention.qk_norm {
             Some(QkNorm::PerHead) => {
@@ -81,6 +82,11 @@ impl LayerInputs<'_> {
         if attention.has_sinks {
             y = self.with_sinks(build, layer, y);
         }
+        if attention.has_output_gate {
+            let gate = self.heads(build, layer, OUTPUT_GATE, x);
+            let gate = build.op(Kind::Sigmoid, &[gate]);
+            y = build.mul(y, gate);
+        }
         let y = build.name(y, tag("heads"));
         let name = tensors.layer(layer, tensors.attention_out);
         let weight = format!("{name}.weight");
@@ -93,15 +99,27 @@ impl LayerInputs<'_> {
         build.name(y, tag("out"))
     }
 
-    /// Projects `x` to queries (part 0, `[b,s,k,g,d]`), keys (1) or values (2, both `[b,s,k,d]`).
+    /// Projects `x` to queries (part 0, `[b,s,k,g,d]`), keys (1), values (2, both `[b,s,k,d]`) or
+    /// gates of the output (3, as queries). With gates, the rows of each query head are its query,
+    /// and then its gate.
     fn heads(&self, build: &mut Builder, layer: usize, part: usize, x: Operand) -> Operand {
         let config = self.config;
-        let group = (part == 0).then(|| config.heads_per_kv_head());
+        let has_gate = config.layer(layer).grouped().is_some_and(|attention| attention.has_output_gate);
+        let is_query = part == 0 || part == OUTPUT_GATE;
+        let group = is_query.then(|| config.heads_per_kv_head());
         let sizes: Vec<usize> =
             [Some(config.kv_heads), group, Some(config.head_dim)].into_iter().flatten().collect();
         let rows = [config.query_width(), config.kv_width(), config.kv_width()];
         let projection = Projected { of: self.tensors().qkv, names: ["q", "k", "v"], rows };
-        let (name, source) = self.projection(layer, &projection, part, "weight");
+        let (mut name, mut source) = self.projection(layer, &projection, part % OUTPUT_GATE, "weight");
+        if has_gate && is_query {
+            let block_elems = config.head_dim * config.hidden_size;
+            if part == OUTPUT_GATE {
+                name = format!("{}.gate.weight", name.trim_end_matches(".weight"));
+                source.element_offset += block_elems;
+            }
+            source.form = Form::Blocks { block_elems, stride_elems: 2 * block_elems };
+        }
         let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
         let shape = [&sizes[..], &[config.hidden_size]].concat();
         let mut y = self.linear(build, spec, x, &name, source, &shape);
@@ -110,7 +128,8 @@ impl LayerInputs<'_> {
             let bias = self.param(build, &name, &sizes, source);
             y = build.add(y, bias);
         }
-        build.name(y, format!("layers.{layer}.attention.{}", projection.names[part]))
+        let name = projection.names.get(part).copied().unwrap_or("gate");
+        build.name(y, format!("layers.{layer}.attention.{name}"))
     }
 
     /// Rotates the last dim of `x` by the positions of its tokens.
@@ -171,7 +190,7 @@ impl LayerInputs<'_> {
         let mut seen: Vec<Operand> = rows.iter().map(|(_, rows)| *rows).collect();
         let (first, last) = (0, seen.len() - 1);
         match &self.tokens.seen {
-            Seen::Caches(groups) => {
+            Seen::Caches { groups, .. } => {
                 // Layers without a separate group read the table of all tokens.
                 let group = |window| groups.iter().find(|caches| caches.group.window == window);
                 let Some(caches) = group(window).or_else(|| group(None)) else {

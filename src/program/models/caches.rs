@@ -13,6 +13,7 @@
 use std::iter::Skip;
 use std::ops::Range;
 
+use super::delta::WINDOW;
 use super::input;
 use crate::base::{DType, HostTensor, Remainder};
 use crate::config::ModelConfig;
@@ -34,6 +35,8 @@ pub struct RunShape {
     pub caches: CacheGroup,
     /// Caches of the layers with a window, if they have a separate table.
     pub windowed: Option<CacheGroup>,
+    /// States of recurrent layers, if the model has any.
+    pub states: Option<StatePool>,
 }
 
 impl RunShape {
@@ -43,13 +46,14 @@ impl RunShape {
     pub const fn new(batch: usize, sequence: usize, length: usize) -> Self {
         let blocks = CacheBlocks::of_sequences(batch, length, CacheBlocks::ROWS, 1);
         let caches = CacheGroup { window: None, table: length.div_ceil(blocks.rows), blocks };
-        Self { batch, sequence, caches, windowed: None }
+        Self { batch, sequence, caches, windowed: None, states: None }
     }
 
     /// Separates the layers with a window from the other layers of `config`, with caches of the
-    /// same size.
+    /// same size, and adds the states of recurrent layers.
     #[must_use]
-    pub fn with_windows_of(mut self, config: &ModelConfig) -> Self {
+    pub fn with_layers_of(mut self, config: &ModelConfig) -> Self {
+        self.states = config.remembered_tokens().map(|tokens| StatePool::of_sequences(self.batch, 1, tokens));
         let window = config.window();
         if config.softmax_attentions().all(|attention| attention.window == window) {
             self.caches.window = window;
@@ -123,6 +127,50 @@ const fn aligned_tokens(rows: usize) -> usize {
         (a, b) = (b, a % b);
     }
     PIECE / a * rows
+}
+
+/// Recurrent states of a layer. A state belongs to one sequence, after some of its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StatePool {
+    /// Number of states of all pools.
+    pub count: usize,
+    /// Number of pools of equal size, as in [`CacheBlocks`].
+    pub pools: usize,
+    /// Number of last tokens in a state, for the convolution of the next ones.
+    pub remembered: usize,
+}
+
+impl StatePool {
+    /// The state that belongs to no sequence. Rows without a sequence are written to it.
+    pub const NULL: usize = 0;
+
+    /// Returns the states for `batch` sequences, and the reserved states of each pool.
+    #[must_use]
+    pub const fn of_sequences(batch: usize, pools: usize, remembered: usize) -> Self {
+        let own = batch.div_ceil(if pools == 0 { 1 } else { pools });
+        Self { count: own.saturating_add(2).saturating_mul(pools), pools, remembered }
+    }
+
+    /// Returns the number of states of each pool, reserved ones included.
+    #[must_use]
+    pub const fn in_pool(&self) -> usize {
+        self.count / if self.pools == 0 { 1 } else { self.pools }
+    }
+
+    /// Returns the state that is zero: the state of a sequence before its first token.
+    #[must_use]
+    pub const fn zero(&self) -> usize {
+        self.in_pool().saturating_sub(1)
+    }
+}
+
+/// State that a run reads for a sequence, and state that it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateRow {
+    /// State after the tokens before the run. `None`: the run has the first token.
+    pub from: Option<usize>,
+    /// State after the tokens of the run.
+    pub to: usize,
 }
 
 /// Blocks of the KV caches of a layer.
@@ -209,11 +257,16 @@ pub fn run_of(program: &Program) -> Option<RunShape> {
         let blocks = CacheBlocks { count: cache[0], rows: cache[1], pools: 1 };
         Some(CacheGroup { window, table: program.values[table].shape[1], blocks })
     };
+    let readers = program.ops.values().iter().filter(|op| matches!(op.kind, Kind::ReadStates { .. }));
+    let window = readers.map(|op| &program.values[op.operands[0]]).find(|value| value.name.ends_with(WINDOW));
+    let states = window.map(|value| &value.shape);
+    let states = states.map(|shape| StatePool { count: shape[0], pools: 1, remembered: shape[1] });
     Some(RunShape {
         batch: ids[0],
         sequence: ids[1],
         caches: group(input(CacheNames::ALL.table)?)?,
         windowed: input(CacheNames::WINDOWED.table).and_then(group),
+        states,
     })
 }
 
@@ -308,6 +361,51 @@ impl CacheInputs {
     }
 }
 
+/// The inputs of a decoder about recurrent states, row-major.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StateInputs {
+    /// Elements of [`input::STATE_FROM`].
+    pub from: Vec<i64>,
+    /// Elements of [`input::STATE_TO`].
+    pub to: Vec<i64>,
+    /// Elements of [`input::LAST_TOKENS`].
+    pub last_tokens: Vec<i64>,
+    /// Elements of [`input::VALID`].
+    pub valid: Vec<f32>,
+}
+
+impl StateInputs {
+    /// Creates the inputs of a run of `sequence` tokens per row. `rows` has the number of new
+    /// tokens of each row and its states, or `None` for a row without a sequence.
+    #[must_use]
+    pub fn new(
+        pool: StatePool,
+        sequence: usize,
+        rows: impl Iterator<Item = (usize, Option<StateRow>)>,
+    ) -> Self {
+        let mut inputs = Self::default();
+        for (tokens, row) in rows {
+            let from = row.and_then(|row| row.from).unwrap_or(pool.zero());
+            inputs.from.push(from as i64);
+            inputs.to.push(row.map_or(StatePool::NULL, |row| row.to) as i64);
+            inputs.last_tokens.extend((tokens..tokens + pool.remembered).map(|token| token as i64));
+            inputs.valid.extend((0..sequence).map(|token| f32::from(u8::from(token < tokens))));
+        }
+        inputs
+    }
+}
+
+/// Returns the states of the sequences of a static batch: each has one state.
+pub(crate) fn static_states(pool: StatePool, tokens: &[Range<usize>]) -> Vec<StateRow> {
+    let dealt = |at| Remainder::Balanced.range(tokens.len(), pool.pools, at);
+    let to = (0..pool.pools).flat_map(|at| (0..dealt(at).len()).map(|row| row + 1));
+    tokens
+        .iter()
+        .zip(to)
+        .map(|(tokens, to)| StateRow { from: (tokens.start > 0).then_some(to), to })
+        .collect()
+}
+
 /// Returns the rows of a static batch in one group: a sequence has the same blocks in each run. If
 /// the group has a window, the blocks of a sequence are a ring. `tokens` are the positions of each
 /// sequence's new tokens.
@@ -326,7 +424,7 @@ pub(crate) fn static_rows(
     rows.map(row).collect()
 }
 
-/// Returns the inputs of a decoder about its caches, for a static batch. `tokens` are the positions
+/// Returns the inputs of a decoder about its caches and states, for a static batch. `tokens` are the positions
 /// of each sequence's new tokens, at least one.
 #[must_use]
 pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> Vec<(&'static str, HostTensor)> {
@@ -342,7 +440,20 @@ pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> Vec<(&'static str
             (names.lengths, HostTensor::int([batch], DType::I64, lengths)),
         ]
     };
-    run.groups().flat_map(of_group).collect()
+    let states = run.states.into_iter().flat_map(|pool| {
+        let rows = static_states(pool, tokens).into_iter().zip(tokens);
+        let rows = rows.map(|(row, tokens)| (tokens.len(), Some(row)));
+        let inputs = StateInputs::new(pool, sequence, rows);
+        let last = (sequence > 1).then(|| {
+            let last = HostTensor::int([batch, pool.remembered], DType::I64, inputs.last_tokens);
+            let valid = HostTensor::float([batch, sequence, 1, 1], DType::F32, inputs.valid);
+            [(input::LAST_TOKENS, last), (input::VALID, valid)]
+        });
+        let of_states = [(input::STATE_FROM, inputs.from), (input::STATE_TO, inputs.to)];
+        let of_states = of_states.map(|(name, data)| (name, HostTensor::int([batch], DType::I64, data)));
+        of_states.into_iter().chain(last.into_iter().flatten())
+    });
+    run.groups().flat_map(of_group).chain(states).collect()
 }
 
 #[cfg(test)]
@@ -357,7 +468,7 @@ mod tests {
     fn padding_is_written_to_the_null_block_of_a_pool() {
         let blocks = CacheBlocks { count: 6, rows: 16, pools: 2 };
         let caches = CacheGroup { window: None, table: 2, blocks };
-        let run = RunShape { batch: 2, sequence: 3, caches, windowed: None };
+        let run = RunShape { batch: 2, sequence: 3, caches, windowed: None, states: None };
         let found = ints(run, &[15..18, 2..4]);
         let expected: [&[i64]; 4] =
             [&[31, 32, 33, 18, 19, 4], &[1, 2, 1, 0], &[15, 16, 17, 2, 3, 4], &[18, 5]];

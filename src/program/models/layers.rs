@@ -10,7 +10,7 @@ use crate::program::graph::{Form, Role, Source};
 use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
-use super::{COPY, CacheGroup, CacheNames, RunShape, input, masks, rotary_tables};
+use super::{COPY, CacheGroup, CacheNames, RunShape, StatePool, input, masks, rotary_tables};
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
@@ -43,10 +43,20 @@ pub(super) struct Caches {
     pub(super) lengths: Operand,
 }
 
+/// States of recurrent layers, and which of them belong to the sequences of a run.
+pub(super) struct States {
+    pub(super) pool: StatePool,
+    pub(super) from: Operand,
+    pub(super) to: Operand,
+    /// Last tokens of each sequence, and the marks of its tokens, in runs of several tokens.
+    pub(super) tokens: Option<[Operand; 2]>,
+}
+
 /// Keys and values that attention reads.
 pub(super) enum Seen {
-    /// Keys and values of this run and of earlier runs, by groups of layers.
-    Caches(Vec<Caches>),
+    /// Keys and values of this run and of earlier runs, by groups of layers, and states of recurrent
+    /// layers.
+    Caches { groups: Vec<Caches>, states: Option<States> },
     /// Keys and values of this run, by masks with their windows.
     Run(Vec<(Option<usize>, Operand)>),
 }
@@ -82,8 +92,19 @@ impl TokenInputs {
             positions: build.input(names.positions, [batch, sequence], DType::I64),
             lengths: build.input(names.lengths, [batch], DType::I64),
         };
-        let caches = run.groups().map(of_group).collect();
-        Self::with(build, config, Seen::Caches(caches), [batch, sequence], dtype)
+        let groups = run.groups().map(of_group).collect();
+        // Callers that only list params do not size the states.
+        let states = run.states.or_else(|| run.with_layers_of(config).states);
+        let states = states.map(|pool| States {
+            pool,
+            from: build.input(input::STATE_FROM, [batch], DType::I64),
+            to: build.input(input::STATE_TO, [batch], DType::I64),
+            tokens: (sequence > 1).then(|| {
+                let last = build.input(input::LAST_TOKENS, [batch, pool.remembered], DType::I64);
+                [last, build.input(input::VALID, [batch, sequence, 1, 1], DType::F32)]
+            }),
+        });
+        Self::with(build, config, Seen::Caches { groups, states }, [batch, sequence], dtype)
     }
 
     fn with(
@@ -405,7 +426,7 @@ pub(super) fn refuse(build: &mut Builder, layer: usize, found: &str, supported: 
 #[cfg(test)]
 mod tests {
     use crate::base::DType;
-    use crate::config::{AttentionPart, GatedDelta, GroupedAttention, Layer, ModelConfig, QkNorm};
+    use crate::config::{AttentionPart, GroupedAttention, Layer, ModelConfig, QkNorm};
     use crate::program::build::Builder;
     use crate::program::models::{Head, RunShape, decoder, loss};
 
@@ -418,26 +439,10 @@ mod tests {
 
     #[test]
     fn descriptions_without_a_program_are_refused_by_name() {
-        let with = |attention| Layer { attention, ..Layer::PLAIN };
-        let grouped = |attention| with(AttentionPart::Grouped(attention));
-        let delta = AttentionPart::GatedDelta(GatedDelta {
-            key_heads: 2,
-            value_heads: 4,
-            key_dims: 8,
-            value_dims: 8,
-            convolution: 4,
-        });
-        for (layer, name) in [
-            (with(delta), "attention by the gated delta rule"),
-            (
-                grouped(GroupedAttention { has_output_gate: true, ..GroupedAttention::PLAIN }),
-                "attention with an output gate",
-            ),
-        ] {
-            let message = refused(layer);
-            assert!(message.starts_with("layer 1: no program is built for this description"), "{message}");
-            assert!(message.ends_with(&format!("found {name}")), "{message}");
-        }
+        let attention = GroupedAttention { has_sinks: true, score_cap: Some(1.0), ..GroupedAttention::PLAIN };
+        let message = refused(Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN });
+        assert!(message.starts_with("layer 1: no program is built for this description"), "{message}");
+        assert!(message.ends_with("found attention with sinks and soft caps"), "{message}");
     }
 
     #[test]

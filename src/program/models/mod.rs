@@ -14,6 +14,7 @@
 
 mod attention;
 mod caches;
+mod delta;
 mod inputs;
 mod latent;
 mod layers;
@@ -32,11 +33,13 @@ use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
 use crate::base::DType;
 
-pub(crate) use caches::static_rows;
 pub use caches::{
-    CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks, cache_inputs,
-    run_of, sequence_blocks,
+    CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks, StateInputs,
+    StatePool, StateRow, cache_inputs, run_of, sequence_blocks,
 };
+pub(crate) use caches::{static_rows, static_states};
+pub use delta::CHUNK;
+pub(crate) use delta::RULE;
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
@@ -77,6 +80,15 @@ pub mod input {
     pub const WINDOW_POSITIONS: &str = "window_positions";
     /// As [`LENGTHS`], for these layers.
     pub const WINDOW_LENGTHS: &str = "window_lengths";
+    /// `[b]` i64: state that each sequence reads, counted in its pool.
+    pub const STATE_FROM: &str = "state_from";
+    /// `[b]` i64: state that each sequence writes.
+    pub const STATE_TO: &str = "state_to";
+    /// `[b,w]` i64: the last tokens of each sequence that the next token's convolution reads,
+    /// counted from `w` tokens before the run. Only for runs of several tokens.
+    pub const LAST_TOKENS: &str = "last_tokens";
+    /// `[b,s,1,1]` f32: 1 for a token, 0 for padding. Only for runs of several tokens.
+    pub const VALID: &str = "valid";
     /// `[b,s,s]` bool: true hides a token from another one. Only for [`loss`](fn@super::loss).
     pub const MASK: &str = "mask";
     /// As [`MASK`], for layers with a sliding window.
@@ -215,11 +227,19 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
         let inner: usize =
             inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
         let rows = value.shape.elems() / inner.max(1) / names.len();
-        let shape = if inputs.is_some() { Shape::from([rows, inner]) } else { Shape::from([rows]) };
+        let is_filter = |op: &Op| {
+            let weights = op.kind.row().weights;
+            weights.is_filter() && weights.operands().iter().any(|at| copies.contains(&op.operands[*at]))
+        };
+        let shape = match value.shape.last() {
+            Some(taps) if program.ops.values().iter().any(is_filter) => Shape::from([rows / taps, 1, *taps]),
+            _ if inputs.is_some() => Shape::from([rows, inner]),
+            _ => Shape::from([rows]),
+        };
         for name in names {
             tensors
                 .entry(name)
-                .and_modify(|known| *known = known.with(0, known[0] + rows))
+                .and_modify(|known| *known = known.with(0, known[0] + shape[0]))
                 .or_insert_with(|| shape.clone());
         }
     }

@@ -28,7 +28,13 @@ struct Pool {
 impl Local {
     /// Returns how many pools of this cache the device has, for an op on a cache in blocks.
     pub(crate) fn pools(&self, kind: &Kind) -> usize {
-        let (Kind::BlockAttention { pools, .. } | Kind::WriteSlots { pools }) = kind else { return 0 };
+        let (Kind::BlockAttention { pools, .. }
+        | Kind::WriteSlots { pools }
+        | Kind::ReadStates { pools }
+        | Kind::WriteStates { pools }) = kind
+        else {
+            return 0;
+        };
         pools * self.view.shape[0] / self.whole[0].max(1)
     }
 }
@@ -209,6 +215,40 @@ pub(in crate::program) fn write_slots(kind: &Kind, emit: &mut Emit<'_>) {
         let Some(into) = cache.reshape([places, width]) else { unreachable!("a cache is dense") };
         let rows = emit.shaped(rows, [tokens, width]);
         let index = emit.shaped(slots, [tokens]);
+        emit.calls.push(Call::IndexCopy { index, rows, into, dim: 0 });
+    }
+}
+
+pub(in crate::program) fn read_states(kind: &Kind, emit: &mut Emit<'_>) {
+    let pools = emit.pools(kind, 0, 1);
+    let [states, index, out] = [emit.view(0), emit.view(1), emit.out()];
+    let width: usize = states.shape[1..].iter().product();
+    for Pool { sequences, blocks } in pools {
+        let rows = sequences.len();
+        let [index, out] = [&index, &out].map(|view| view.narrow(0, sequences.start, rows));
+        if out.elems() == 0 {
+            continue;
+        }
+        let x = emit.shaped(states.narrow(0, blocks.start, blocks.len()), [blocks.len(), width]);
+        emit.write_shaped(out, [rows, width], |emit, out| {
+            emit.calls.push(Call::IndexSelect { x, index, out, dim: 0 });
+        });
+    }
+}
+
+pub(in crate::program) fn write_states(kind: &Kind, emit: &mut Emit<'_>) {
+    let pools = emit.pools(kind, 0, 1);
+    let [new, index, states] = [emit.view(1), emit.view(2), emit.out()];
+    let width: usize = states.shape[1..].iter().product();
+    for Pool { sequences, blocks } in pools {
+        let rows = sequences.len();
+        let [new, index] = [&new, &index].map(|view| view.narrow(0, sequences.start, rows));
+        if new.elems() == 0 {
+            continue;
+        }
+        let states = states.narrow(0, blocks.start, blocks.len());
+        let Some(into) = states.reshape([blocks.len(), width]) else { unreachable!("states are dense") };
+        let rows = emit.shaped(new, [rows, width]);
         emit.calls.push(Call::IndexCopy { index, rows, into, dim: 0 });
     }
 }

@@ -12,10 +12,11 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
-    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, gate_and_up,
-    letters_with, of_experts, of_one_shape, of_own_tokens, over_last, over_pools, reduce_dim, reduce_rows,
-    rotary_rule, scaled_rows, singles, sum, tree_sum, with_label, with_numbers,
+    Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands,
+    after_first, all_equal, all_float, elementwise, elementwise_results, equal_floats, filtered, first,
+    floats_with_index, gate_and_up, letters_with, of_experts, of_matrices, of_one_shape, of_own_tokens,
+    over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
+    with_label, with_numbers,
 };
 
 super::ops! {
@@ -1066,6 +1067,224 @@ super::ops! {
         },
         host: Host::Several(host::experts::experts_grad),
         npu: npu::experts::experts_grad,
+    }
+    /// The function `e^x`.
+    Exp = "exp" {
+        host: Host::One(host::delta::exp),
+        npu: npu::delta::exp,
+        grad: Some(grad::exp),
+    }
+    /// The function `ln(1 + e^x)`. Above 20 it is `x`.
+    Softplus = "softplus" {
+        host: Host::One(host::delta::softplus),
+        npu: npu::delta::softplus,
+        grad: Some(grad::softplus),
+    }
+    /// Copies of `x` along a new dim.
+    Repeat {
+        /// Index of the new dim in the result.
+        dim: usize,
+        /// Number of copies.
+        size: usize,
+    } = "repeat" {
+        rule: |kind, shapes| match *kind {
+            Kind::Repeat { dim, size } if dim <= shapes[0].rank() => {
+                let x = any_rank(shapes[0].rank());
+                let (before, after) = x.split_at(dim);
+                sum(&format!("{x}->{before}Z{after}")).map(|rule| rule.with_size(b'Z', size))
+            }
+            _ => Err(format!("no dim can be inserted there in {}", shapes[0])),
+        },
+        linear: Linear::InEach(&[0]),
+        dtype: first,
+        host: Host::One(host::delta::repeat),
+        npu: npu::delta::repeat,
+        grad: Some(grad::repeat),
+    }
+    /// Splits one dim in two. The second one has `size` elements.
+    SplitDim {
+        /// Index of the dim.
+        dim: usize,
+        /// Size of the second new dim.
+        size: usize,
+    } = "split_dim" {
+        rule: |kind, shapes| match *kind {
+            Kind::SplitDim { dim, size } => match shapes[0].get(dim) {
+                Some(whole) if size > 0 && whole.is_multiple_of(size) => {
+                    let whole = whole / size;
+                    let x = letters_with(shapes[0].rank(), dim, b'Z');
+                    let y = x.replace('Z', "XY");
+                    sum(&format!("{x}->{y}")).map(|rule| rule.with_size(b'X', whole).with_size(b'Y', size))
+                }
+                _ => Err(format!("dim {dim} of {} is no multiple of {size}", shapes[0])),
+            },
+            _ => Err("not a split_dim".to_owned()),
+        },
+        linear: Linear::InEach(&[0]),
+        dtype: first,
+        host: Host::One(host::delta::reshaped),
+        npu: npu::delta::reshaped,
+        grad: Some(grad::split_dim),
+    }
+    /// Merges one dim with the next one.
+    MergeDims {
+        /// Index of the first dim.
+        dim: usize,
+    } = "merge_dims" {
+        rule: |kind, shapes| match *kind {
+            Kind::MergeDims { dim } if dim + 1 < shapes[0].rank() => {
+                let size = shapes[0][dim] * shapes[0][dim + 1];
+                let y = letters_with(shapes[0].rank() - 1, dim, b'Z');
+                let x = y.replace('Z', "XY");
+                sum(&format!("{x}->{y}")).map(|rule| rule.with_size(b'Z', size))
+            }
+            _ => Err(format!("no two dims to merge in {}", shapes[0])),
+        },
+        linear: Linear::InEach(&[0]),
+        dtype: first,
+        host: Host::One(host::delta::reshaped),
+        npu: npu::delta::reshaped,
+        grad: Some(grad::merge_dims),
+    }
+    /// The sum of each element and all earlier ones along a dim.
+    CumSum {
+        /// Index of the dim.
+        dim: usize,
+    } = "cum_sum" {
+        rule: |kind, shapes| match *kind {
+            Kind::CumSum { dim } => {
+                let x = letters_with(shapes[0].rank(), dim, b'Z');
+                sum(&format!("{x}->{x}"))
+            }
+            _ => Err("not a cum_sum".to_owned()),
+        },
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::delta::cum_sum),
+        npu: npu::delta::cum_sum,
+        grad: Some(grad::cum_sum),
+    }
+    /// Cotangent of `x` in [`Kind::CumSum`]: the sum of each element and all later ones.
+    CumSumGrad {
+        /// Index of the dim.
+        dim: usize,
+    } = "cum_sum_grad" {
+        rule: |kind, shapes| match *kind {
+            Kind::CumSumGrad { dim } => (Kind::CumSum { dim }.row().rule)(&Kind::CumSum { dim }, shapes),
+            _ => Err("not a cum_sum_grad".to_owned()),
+        },
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::delta::cum_sum),
+        npu: npu::delta::cum_sum,
+    }
+    /// The elements of the matrices `x[…,t,s]` with `s ≤ t - below`. Other elements are zero.
+    Lower {
+        /// Number of diagonals below which elements are kept. 0 keeps the main diagonal.
+        below: usize,
+    } = "lower" {
+        rule: |_, shapes| of_matrices(shapes[0]),
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::delta::lower),
+        npu: npu::delta::lower,
+        grad: Some(grad::lower),
+    }
+    /// The inverses of the matrices `1 + x[…,t,s]`. Only the elements of `x` below the main
+    /// diagonal are used.
+    UnitLowerInverse = "unit_lower_inverse" {
+        rule: |_, shapes| of_matrices(shapes[0]),
+        dtype: |kind, dtypes| singles(kind, dtypes, 1),
+        host: Host::One(host::delta::unit_lower_inverse),
+        npu: npu::delta::unit_lower_inverse,
+        grad: Some(grad::unit_lower_inverse),
+    }
+    /// A causal convolution of each channel over tokens: `y[b,s,…] = Σⱼ filter[…,j] · x[b,s+j,…]`.
+    /// `x` has `padded` more tokens at its start, which are zero.
+    CausalConvolution {
+        /// Number of zeros before the first token.
+        padded: usize,
+    } = "causal_convolution" {
+        arity: 2,
+        rule: |kind, shapes| match *kind {
+            Kind::CausalConvolution { padded } => {
+                let (channels, tokens) = filtered(padded, shapes)?;
+                sum(&format!("aZ{channels},{channels}Y->aX{channels}")).map(|rule| rule.with_size(b'X', tokens))
+            }
+            _ => Err("not a causal_convolution".to_owned()),
+        },
+        linear: Linear::InEach(&[0, 1]),
+        host: Host::One(host::delta::convolution),
+        npu: npu::delta::convolution,
+        grad: Some(grad::convolution),
+        weights: WeightOperands::Filter(1),
+    }
+    /// Cotangents of `x` and `filter` in [`Kind::CausalConvolution`]. Operands: its operands and
+    /// the cotangent of the result.
+    CausalConvolutionGrad {
+        /// Number of zeros before the first token.
+        padded: usize,
+    } = "causal_convolution_grad" {
+        arity: 3,
+        rule: |kind, shapes| match *kind {
+            Kind::CausalConvolutionGrad { padded } => {
+                let (channels, _) = filtered(padded, shapes)?;
+                sum(&format!("aZ{channels},{channels}Y,aX{channels}->aZ{channels},{channels}Y"))
+            }
+            _ => Err("not a causal_convolution_grad".to_owned()),
+        },
+        linear: Linear::InEach(&[2]),
+        dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
+        host: Host::Several(host::delta::convolution_grad),
+        npu: npu::delta::convolution_grad,
+    }
+    /// The tokens `y[b,j,…] = x[b, index[b,j], …]` of each sequence.
+    SelectTokens = "select_tokens" {
+        arity: 2,
+        rule: |_, shapes| match shapes[0].rank().checked_sub(2) {
+            Some(rest) => {
+                let rest = &any_rank(rest + 2)[2..];
+                sum(&format!("aZ{rest},aY->aY{rest}"))
+            }
+            None => Err(format!("{} has no sequences of tokens", shapes[0])),
+        },
+        dtype: |_, dtypes| floats_with_index(dtypes, 1),
+        host: Host::One(host::delta::select_tokens),
+        npu: npu::delta::select_tokens,
+    }
+    /// The states `y[b,…] = states[index[b],…]` of sequences. An index counts the states of the
+    /// sequence's pool. Pools are as in [`Kind::BlockAttention`].
+    ReadStates {
+        /// Number of pools of the states.
+        pools: usize,
+    } = "read_states" {
+        arity: 2,
+        rule: |kind, shapes| match kind {
+            Kind::ReadStates { pools } => {
+                let rest = after_first(shapes[0])?;
+                over_pools(&format!("~b{rest},b->b{rest}"), *pools, shapes)
+            }
+            _ => Err("not a read_states".to_owned()),
+        },
+        dtype: |_, dtypes| floats_with_index(dtypes, 1),
+        host: Host::One(host::blocks::read_states),
+        npu: npu::blocks::read_states,
+    }
+    /// Writes `new[b,…]` in place to the places `index[b]` of `states`. See [`Kind::ReadStates`].
+    /// If two sequences have one place, either one is written.
+    WriteStates {
+        /// Number of pools of the states.
+        pools: usize,
+    } = "write_states" {
+        arity: 3,
+        rule: |kind, shapes| match kind {
+            Kind::WriteStates { pools } => {
+                let rest = after_first(shapes[0])?;
+                over_pools(&format!("~b{rest},b{rest},b->~b{rest}"), *pools, shapes)
+            }
+            _ => Err("not a write_states".to_owned()),
+        },
+        dtype: |_, dtypes| floats_with_index(dtypes, 2),
+        in_place: &[0],
+        host: Host::One(host::blocks::write_states),
+        npu: npu::blocks::write_states,
     }
     /// A change of layout of the same value. Placement inserts this op and `collective::lower`
     /// replaces it.

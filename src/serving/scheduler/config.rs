@@ -80,9 +80,10 @@ impl SchedulerConfig {
     pub fn of(deployment: &Deployment, model: &ModelConfig) -> Self {
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let numbers = |sizes: Vec<usize>| -> Vec<u32> { sizes.into_iter().map(number).collect() };
-        let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks()));
-        let scored_chunks = numbers(deployment.scored_chunks());
+        let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks(model)));
+        let scored_chunks = numbers(deployment.scored_chunks(model));
         let drafts = number(deployment.drafts);
+        let states = deployment.serving_states(model);
         let group = |CacheSize { window, blocks }: CacheSize| GroupConfig {
             blocks: number(blocks.in_pool().saturating_add(1)),
             window: window.and_then(|window| NonZeroU32::new(number(window))),
@@ -95,7 +96,7 @@ impl SchedulerConfig {
         Self {
             block_size: NonZeroU32::new(number(deployment.block_tokens)).unwrap_or(NonZeroU32::MIN),
             groups: deployment.caches(model).into_iter().map(group).collect(),
-            states: None,
+            states: states.map(|pool| number(pool.in_pool() - 1)),
             step_tokens: most(&decode_rows).saturating_mul(drafts + 1).saturating_add(most(&chunks)),
             decode_rows,
             chunks,
@@ -105,7 +106,7 @@ impl SchedulerConfig {
             ageing: AGEING,
             steps_in_flight: deployment.steps_in_flight(),
             overlap: if deployment.stages == 1 { Overlap::Chained } else { Overlap::Disjoint },
-            forms: Forms::Same,
+            forms: if states.is_some() { Forms::ByPosition } else { Forms::Same },
             key,
         }
     }

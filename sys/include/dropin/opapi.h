@@ -177,7 +177,6 @@ ACLNN_OPERATOR(aclnnIsFinite, const aclTensor *self, aclTensor *out)
 /* Reductions and order */
 ACLNN_OPERATOR(aclnnMax, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAmax, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *out)
-ACLNN_OPERATOR(aclnnCumsum, const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out)
 ACLNN_OPERATOR(aclnnSort, const aclTensor *self, bool stable, int64_t dim, bool descending, aclTensor *values_out,
     aclTensor *indices_out)
 
@@ -189,7 +188,6 @@ ACLNN_OPERATOR(aclnnExpand, const aclTensor *self, const aclIntArray *size, aclT
 ACLNN_OPERATOR(aclnnConstantPadNd, const aclTensor *self, const aclIntArray *pad, const aclScalar *value,
     aclTensor *out)
 ACLNN_OPERATOR(aclnnTriu, const aclTensor *self, int64_t diagonal, aclTensor *out)
-ACLNN_OPERATOR(aclnnTril, const aclTensor *self, int64_t diagonal, aclTensor *out)
 ACLNN_OPERATOR(aclnnInplaceTriu, aclTensor *self_ref, int64_t diagonal)
 
 /* Functions of each element */
@@ -266,8 +264,6 @@ ACLNN_OPERATOR(aclnnSignbit, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnSin, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnSinc, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnSinh, const aclTensor *self, aclTensor *out)
-ACLNN_OPERATOR(aclnnSoftplus, const aclTensor *self, const aclScalar *beta, const aclScalar *threshold,
-    aclTensor *out)
 ACLNN_OPERATOR(aclnnSoftplusBackward, const aclTensor *grad_output, const aclTensor *self, const aclScalar *beta,
     const aclScalar *threshold, aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnSoftshrink, const aclTensor *self, const aclScalar *lambd, aclTensor *out)
