@@ -180,7 +180,7 @@ impl<'a> GenerateJob<'a> {
         if options.stops.iter().any(String::is_empty) {
             problems.push(Diagnostic::new("--stop", "an empty stop text").expected("a text"));
         }
-        let model = Model::open(folder).and_then(|model| match &options.adapter {
+        let model = model::open(folder, group).and_then(|model| match &options.adapter {
             Some(adapter) => model.with_adapter(adapter),
             None => Ok(model),
         });

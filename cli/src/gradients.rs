@@ -20,7 +20,7 @@ use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
 use super::train::StepContext;
-use super::{cards, interrupt, print_json, print_report, terminal};
+use super::{cards, interrupt, model, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
 struct GradientsReport {
@@ -138,7 +138,7 @@ fn read(
             .into_iter()
             .for_each(|problem| problems.push(problem));
     }
-    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
+    let model = model::open(&options.model, group).map_err(|found| problems.append(found)).ok();
     let (residual, experts) = (options.layout.residual(), options.layout.experts());
     let site = cards.site();
     let config = model.as_ref().map(|model| &model.config);

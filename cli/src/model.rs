@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::Model;
+use ascend_tp::world::ProcessGroup;
 use clap::Args;
+
+use super::note;
 
 /// Path of the shipped model, relative to the repository or the installation.
 const SHIPPED: &str = "models/kjv-qwen2";
@@ -65,6 +68,18 @@ fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
     })
 }
 
+/// Opens a folder, and notes the tensors that no program reads.
+///
+/// # Errors
+/// All problems of all files.
+pub(super) fn open(folder: &Path, group: &ProcessGroup) -> Result<Model, Diagnostics> {
+    let model = Model::open(folder)?;
+    if let Some(skipped) = model.checkpoint.skipped(&model.config).filter(|_| group.is_first()) {
+        note(&format!("skipped  {skipped}"));
+    }
+    Ok(model)
+}
+
 /// Returns the name and configuration of a preset or of a folder.
 ///
 /// The name of a preset means the preset; write `./NAME` for a folder with the same name.
@@ -77,7 +92,7 @@ pub(super) fn config(named: &str) -> Result<(String, ModelConfig), Diagnostics> 
     }
     let folder = Path::new(named);
     if !folder.is_dir() {
-        let names: Vec<&str> = ModelConfig::PRESETS.into_iter().chain(ModelConfig::MIXTURES).collect();
+        let names: Vec<&str> = ModelConfig::presets().collect();
         return Err(Diagnostic::new("--model", "neither a folder nor a preset")
             .expected(format!("a folder with a {CONFIG}, or one of {}", names.join(", ")))
             .found(named)

@@ -1,17 +1,16 @@
 //! `models`: lists the presets, their sizes, and for each chip the fewest cards that hold the
 //! compiled programs of one sequence.
 //!
-//! Memory is affine in the number of layers, so two short models give the memory of the whole
-//! model.
+//! Memory is affine in the number of layers of each kind, so two short models of each kind give the
+//! memory of the whole model.
 
-use ascend_tp::base::{Bytes, DType};
+use ascend_tp::base::{Bytes, DType, Diagnostics};
 use ascend_tp::compile::Deployment;
-use ascend_tp::config::ModelConfig;
+use ascend_tp::config::{Layer, ModelConfig, Parameters};
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::regions_wanted;
 use ascend_tp::machine::Soc;
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::plan::Region;
 use ascend_tp_planner::table::Align;
 use serde::Serialize;
 
@@ -20,7 +19,7 @@ use super::failure::{Failure, Outcome};
 use super::numbers::{decimal_bytes, in_billions};
 use super::{print_json, print_report, terminal};
 
-const CARDS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+const CARDS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Chips with different memory sizes.
 const CHIPS: [Soc; 2] = [Soc::Ascend910B3, Soc::Ascend910B4];
@@ -29,25 +28,28 @@ const CONTEXT: usize = 4096;
 
 const PROMPT: usize = 2048;
 
-const SHORT: [usize; 2] = [1, 2];
-
 #[derive(Debug, Serialize)]
 struct ModelRow {
     name: &'static str,
     family: &'static str,
     layers: usize,
     hidden_size: usize,
-    parameters: u64,
+    parameters: usize,
+    /// Parameters that compute one token.
+    active_parameters: usize,
     weight_bytes: Bytes,
     /// The fewest cards that hold the model, by chip; None if none of the tried numbers suffices.
     cards: Vec<(&'static str, Option<usize>)>,
+    /// The reason why there is no program of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
 pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
     let mut rows = Vec::new();
-    for name in ModelConfig::PRESETS {
+    for name in ModelConfig::presets() {
         if let Some(config) = ModelConfig::preset(name) {
-            rows.push(row(name, &config)?);
+            rows.push(row(name, &config));
         }
     }
     if options.json {
@@ -57,6 +59,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
     let mut table = terminal::table([
         ("model", Align::Left),
         ("parameters", Align::Right),
+        ("active", Align::Right),
         ("weights", Align::Right),
         ("layers", Align::Right),
         ("cards", Align::Left),
@@ -68,10 +71,11 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
         });
         table.row([
             row.name.to_owned(),
-            in_billions(row.parameters),
+            in_billions(row.parameters as u64),
+            in_billions(row.active_parameters as u64),
             decimal_bytes(row.weight_bytes.0),
             row.layers.to_string(),
-            cards.collect::<Vec<_>>().join(", "),
+            row.refused.clone().unwrap_or_else(|| cards.collect::<Vec<_>>().join(", ")),
         ]);
     }
     let about = format!("in bf16, one sequence of {CONTEXT} positions, prompts of {PROMPT} tokens");
@@ -79,84 +83,115 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn row(name: &'static str, config: &ModelConfig) -> Result<ModelRow, Failure> {
-    let whole = bytes(config, 1)?;
-    let mut cards = Vec::new();
-    for chip in CHIPS {
-        let mut fewest = None;
-        for count in CARDS {
-            let needed = bytes(config, count)?;
-            if needed.all <= chip.hbm_usable_bytes() {
-                fewest = Some(count);
-                break;
-            }
-        }
-        cards.push((chip.short_name(), fewest));
-    }
-    Ok(ModelRow {
+fn row(name: &'static str, config: &ModelConfig) -> ModelRow {
+    let Parameters { total, active } = config.parameters();
+    let weight_bytes = Bytes::of(total, DType::BF16.size_bytes());
+    let (cards, refused) = match cards(config, weight_bytes) {
+        Ok(cards) => (cards, None),
+        Err(refused) => (Vec::new(), refused.items().first().map(|problem| problem.message.clone())),
+    };
+    ModelRow {
         name,
         family: config.family.model_type(),
         layers: config.layers,
         hidden_size: config.hidden_size,
-        parameters: whole.weights / DType::BF16.size_bytes() as u64,
-        weight_bytes: Bytes(whole.weights),
+        parameters: total,
+        active_parameters: active,
+        weight_bytes,
         cards,
-    })
+        refused,
+    }
 }
 
-struct Needed {
-    weights: u64,
-    all: u64,
+/// Returns the fewest cards of each chip that hold the model.
+fn cards(config: &ModelConfig, weights: Bytes) -> Result<Vec<(&'static str, Option<usize>)>, Diagnostics> {
+    let mut fewest: Vec<(&str, Option<usize>)> = CHIPS.map(|chip| (chip.short_name(), None)).into();
+    for count in CARDS {
+        let usable = CHIPS.map(|chip| chip.hbm_usable_bytes());
+        let shard = weights.0 / count as u64;
+        let may_hold = |chip: usize| fewest[chip].1.is_none() && shard <= usable[chip];
+        if !(0..CHIPS.len()).any(may_hold) {
+            continue;
+        }
+        let needed = bytes(config, count)?;
+        for ((_, fewest), usable) in fewest.iter_mut().zip(usable) {
+            if fewest.is_none() && needed <= usable {
+                *fewest = Some(count);
+            }
+        }
+    }
+    Ok(fewest)
 }
 
-fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
-    let mut bytes_by_layers = Vec::new();
-    for layers in SHORT {
-        let config = ModelConfig { layers, ..config.clone() };
-        let deployment = Deployment {
-            precision: DType::BF16.into(),
-            longest_prompt: PROMPT,
-            context: CONTEXT,
-            head: Head::LastToken,
-            ..Deployment::of(&config, cards)
+/// Returns the bytes that the fullest card needs.
+fn bytes(config: &ModelConfig, cards: usize) -> Result<u64, Diagnostics> {
+    let (mut outside_layers, mut of_layers) = (0, 0);
+    for (kind, layers) in kinds(config) {
+        let mut of_short = |layers| {
+            let config = ModelConfig { layers, pattern: vec![kind], ..config.clone() };
+            let deployment = Deployment {
+                precision: DType::BF16.into(),
+                longest_prompt: PROMPT,
+                context: CONTEXT,
+                head: Head::LastToken,
+                ..Deployment::of(&config, cards)
+            };
+            let programs = deployment.compile(&config)?.into_vec();
+            let regions = (0..cards).map(|rank| regions_wanted(&programs, rank));
+            let all = regions.map(|regions| regions.iter().map(|bytes| bytes.0).sum::<u64>()).max();
+            Ok::<u64, Diagnostics>(all.unwrap_or(0))
         };
-        let programs = deployment.compile(&config)?.into_vec();
-        let regions: Vec<_> = (0..cards).map(|rank| regions_wanted(&programs, rank)).collect();
-        let all = regions.iter().map(|regions| regions.iter().map(|bytes| bytes.0).sum::<u64>()).max();
-        let weights = regions.iter().map(|regions| regions[Region::Weights as usize].0).max();
-        bytes_by_layers.push((weights.unwrap_or(0), all.unwrap_or(0)));
+        let [short, longer] = [of_short(1)?, of_short(2)?];
+        let of_layer = longer.saturating_sub(short);
+        outside_layers = outside_layers.max(short.saturating_sub(of_layer));
+        of_layers += of_layer * layers;
     }
     let groups = u64::from(cards > 1);
-    let more = (config.layers - SHORT[0]) as u64;
-    let whole = |short: u64, longer: u64| short + longer.saturating_sub(short) * more;
-    Ok(Needed {
-        weights: whole(bytes_by_layers[0].0, bytes_by_layers[1].0),
-        all: whole(bytes_by_layers[0].1, bytes_by_layers[1].1) + groups * Communicator::buffer_bytes().0,
-    })
+    Ok(outside_layers + of_layers + groups * Communicator::buffer_bytes().0)
+}
+
+/// Returns the different layers of the model, each with their number.
+fn kinds(config: &ModelConfig) -> Vec<(Layer, u64)> {
+    let mut kinds: Vec<(Layer, u64)> = Vec::new();
+    for layer in (0..config.layers).map(|layer| config.layer(layer)) {
+        match kinds.iter_mut().find(|(kind, _)| kind == layer) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((*layer, 1)),
+        }
+    }
+    kinds
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn two_layers_tell_the_bytes_of_all() {
-        let config = ModelConfig { layers: 5, ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
+    fn of_whole(config: &ModelConfig, cards: usize) -> u64 {
         let deployment = Deployment {
             precision: DType::BF16.into(),
             longest_prompt: PROMPT,
             context: CONTEXT,
             head: Head::LastToken,
-            ..Deployment::of(&config, 2)
+            ..Deployment::of(config, cards)
         };
-        let programs = deployment.compile(&config).unwrap().into_vec();
-        let weights = programs.iter().flatten().map(|plan| plan.region_bytes(Region::Weights).0).max();
-        assert_eq!(Some(bytes(&config, 2).unwrap().weights), weights);
+        let programs = deployment.compile(config).unwrap().into_vec();
+        let regions = (0..cards).map(|rank| regions_wanted(&programs, rank));
+        regions.map(|regions| regions.iter().map(|bytes| bytes.0).sum()).max().unwrap()
+    }
+
+    #[test]
+    fn short_models_give_the_bytes_of_all_layers() {
+        for (name, layers) in [("qwen2.5-0.5b", 5), ("deepseek-v2-lite", 3)] {
+            let config = ModelConfig { layers, ..ModelConfig::preset(name).unwrap() };
+            let (found, whole) = (bytes(&config, 2).unwrap(), of_whole(&config, 2));
+            let differ = found.abs_diff(whole + Communicator::buffer_bytes().0);
+            assert!(differ <= whole / 100, "{name}: {found} bytes, {whole} of the whole model");
+        }
     }
 
     #[test]
     fn a_72b_model_needs_four_large_cards() {
-        let row = row("qwen-72b", &ModelConfig::preset("qwen-72b").unwrap()).unwrap();
+        let row = row("qwen-72b", &ModelConfig::preset("qwen-72b").unwrap());
         assert!((72_000_000_000..73_000_000_000).contains(&row.parameters), "{}", row.parameters);
         assert_eq!(row.cards, [("910b3", Some(4)), ("910b4", Some(8))]);
     }

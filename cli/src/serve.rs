@@ -278,7 +278,7 @@ impl<'a> ServeJob<'a> {
             Ok(key) => api_keys.extend(key),
             Err(problem) => problems.push(problem),
         }
-        let opened = Model::open(folder).and_then(|model| {
+        let opened = model::open(folder, group).and_then(|model| {
             let mut texts = ModelTexts::open(&model, options.chat_template.as_deref())?;
             texts.tool_parser = options.tool_parser.or(texts.tool_parser);
             texts.reasoning_parser = options.reasoning_parser.or(texts.reasoning_parser);

@@ -21,7 +21,7 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
-use super::{cards, gradients, interrupt, print_json, print_report};
+use super::{cards, gradients, interrupt, model, print_json, print_report};
 
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
     processes::run(|group| match options.train {
@@ -82,7 +82,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         problems.append(found);
         (1, Grid::LINE)
     });
-    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
+    let model = model::open(&options.model, group).map_err(|found| problems.append(found)).ok();
     // With a correct configuration, the reference is checked even if the weights are wrong.
     let vocab_size = match &model {
         Some(model) => Some(model.config.vocab_size),

@@ -480,7 +480,7 @@ proptest! {
 
     #[test]
     fn more_cards_never_need_more_bytes_a_card(
-        preset in proptest::sample::select(ModelConfig::PRESETS.to_vec()),
+        preset in proptest::sample::select(ModelConfig::dense_presets().collect::<Vec<_>>()),
         batch in 1_usize..40, input_tokens in 1_usize..300, output_tokens in 1_usize..300,
         residual in proptest::sample::select(vec![Residual::Replicate, Residual::Seq]),
     ) {

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn two_all_reduces_a_layer_and_one_for_the_embedding() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let config = ModelConfig::preset(preset).unwrap();
             // A norm over all heads adds the squares of queries, and the squares of keys.
             let has_sums = |attention: &GroupedAttention| attention.qk_norm == Some(QkNorm::AllHeads);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_automatic_cut_is_megatrons() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 3;
             if config.query_width() < config.hidden_size {

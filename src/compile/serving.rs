@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn all_programs_have_weights_and_caches_in_the_same_places() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 2;
             for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)]

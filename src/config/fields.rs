@@ -38,6 +38,8 @@ pub(super) struct Fields<'a> {
     /// Names of the enclosing objects, each followed by a dot.
     prefix: String,
     object: &'a Map<String, Value>,
+    /// Values of fields that the object does not have.
+    absent: Option<&'a Map<String, Value>>,
     /// Fields that were read.
     read: RefCell<BTreeSet<&'a str>>,
     problems: Diagnostics,
@@ -50,6 +52,7 @@ impl<'a> Fields<'a> {
             file,
             prefix: String::new(),
             object,
+            absent: None,
             read: RefCell::new(BTreeSet::new()),
             problems: Diagnostics::new(),
         }
@@ -58,11 +61,24 @@ impl<'a> Fields<'a> {
     /// Returns a reader of the object in the field `name`, if there is one. Pass it to
     /// [`Self::absorb`] afterwards.
     pub(super) fn nested(&mut self, name: &str) -> Option<Self> {
+        self.nested_or(name, None)
+    }
+
+    /// As [`Self::nested`], with values of fields that the object does not have.
+    pub(super) fn nested_or<'b>(
+        &mut self,
+        name: &str,
+        absent: Option<&'b Map<String, Value>>,
+    ) -> Option<Fields<'b>>
+    where
+        'a: 'b,
+    {
         match self.get(name)? {
-            Value::Object(object) => Some(Self {
+            Value::Object(object) => Some(Fields {
                 file: self.file,
                 prefix: format!("{}{name}.", self.prefix),
                 object,
+                absent,
                 read: RefCell::default(),
                 problems: Diagnostics::new(),
             }),
@@ -75,7 +91,11 @@ impl<'a> Fields<'a> {
 
     /// Adds the problems of a nested object.
     pub(super) fn absorb(&mut self, nested: Fields<'_>) {
-        self.problems.append(nested.problems);
+        self.add(nested.problems);
+    }
+
+    pub(super) fn add(&mut self, problems: Diagnostics) {
+        self.problems.append(problems);
     }
 
     pub(super) fn into_problems(self) -> Diagnostics {
@@ -93,14 +113,17 @@ impl<'a> Fields<'a> {
 
     /// Returns the field's value unless it is absent or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
-        let (name, value) = self.object.get_key_value(name)?;
-        self.read.borrow_mut().insert(name);
-        (!value.is_null()).then_some(value)
+        let own = self.object.get_key_value(name).map(|(name, value)| {
+            self.read.borrow_mut().insert(name);
+            value
+        });
+        let is_given = |value: &&Value| !value.is_null();
+        own.filter(is_given).or_else(|| self.absent?.get(name).filter(is_given))
     }
 
     /// Returns whether the object has the field, null included. Does not count as reading.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.object.contains_key(name)
+        self.object.contains_key(name) || self.absent.is_some_and(|absent| absent.contains_key(name))
     }
 
     /// Returns the names of all fields that are not null and were not read, sorted.

@@ -11,6 +11,7 @@
 use serde_json::Value;
 
 use super::fields::{Fields, parse_object};
+use super::tower;
 use crate::base::{Diagnostic, Diagnostics};
 
 const FILE: &str = "generation_config.json";
@@ -74,13 +75,32 @@ impl GenerationConfig {
     fn read_file(file: &str, text: &str, vocab_size: usize) -> Result<Self, Diagnostics> {
         let object = parse_object(file, text)?;
         let mut fields = Fields::new(file, &object);
+        let mut ids = Self::read_ids(&mut fields, vocab_size);
+        if file == FILE {
+            ids.sampling = SamplingDefaults::read(&mut fields);
+        } else if let Some(Value::Object(_)) = fields.get(tower::TEXT)
+            && let Some(mut text) = fields.nested(tower::TEXT)
+        {
+            // Models of images and text can have the ids in the object of their text tower.
+            let inner = Self::read_ids(&mut text, vocab_size);
+            fields.absorb(text);
+            if ids.eos_ids.is_empty() {
+                ids.eos_ids = inner.eos_ids;
+            }
+            ids.bos_id = ids.bos_id.or(inner.bos_id);
+        }
+        fields.into_problems().into_result(ids)
+    }
+
+    /// Reads the ids. Sampling settings in config.json are for other versions of transformers.
+    fn read_ids(fields: &mut Fields<'_>, vocab_size: usize) -> Self {
         let mut eos_ids = Vec::new();
-        for id in token_ids(&mut fields, "eos_token_id", vocab_size) {
+        for id in token_ids(fields, "eos_token_id", vocab_size) {
             if !eos_ids.contains(&id) {
                 eos_ids.push(id);
             }
         }
-        let bos_ids = token_ids(&mut fields, "bos_token_id", vocab_size);
+        let bos_ids = token_ids(fields, "bos_token_id", vocab_size);
         if bos_ids.len() > 1 {
             fields.report(
                 Diagnostic::new(fields.place("bos_token_id"), "more than one")
@@ -88,10 +108,7 @@ impl GenerationConfig {
                     .found(format!("{bos_ids:?}")),
             );
         }
-        // Sampling settings in config.json are for other versions of transformers.
-        let sampling =
-            if file == FILE { SamplingDefaults::read(&mut fields) } else { SamplingDefaults::default() };
-        fields.into_problems().into_result(Self { eos_ids, bos_id: bos_ids.first().copied(), sampling })
+        Self { eos_ids, bos_id: bos_ids.first().copied(), sampling: SamplingDefaults::default() }
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::families::{Family, OwnProgram, Windows};
 use super::fields::{Fields, ShortJson};
-use super::layer::{FeedForwardPart, QkNorm, Router, Scores};
+use super::layer::{FeedForwardPart, GroupedAttention, Layer, QkNorm, Router, Scores};
 use super::model::ModelConfig;
 use super::rope::{RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
@@ -262,7 +262,13 @@ const KEYS: &[KeyRule] = &[
     ),
     (&["clip_qkv"], Null, "clipping of queries, keys and values is not supported"),
     (&["attn_temperature_tuning"], ZERO, "another scale of the attention is not supported"),
-    (&["full_attention_interval"], ONE, "linear attention is not supported"),
+    (&["full_attention_interval"], ONE, "not known to files of this family"),
+    // The states of this runtime are f32, which is at least as exact.
+    (
+        &["mamba_ssm_dtype"],
+        OneOf(&["\"float32\"", "\"bfloat16\""]),
+        "states of another type are not supported",
+    ),
     (&["attn_type_list"], Every("1"), "linear attention is not supported"),
     (
         &["index_topk", "index_n_heads", "index_head_dim", "indexer_types"],
@@ -296,7 +302,7 @@ const KEYS: &[KeyRule] = &[
     ),
     (
         &["qk_norm", "use_qk_norm", "qk_layernorm", "use_qk_layernorm", "qk_layer_norm"],
-        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.qk_norm.is_some())),
+        Flag(|config| grouped(config).is_some_and(|attention| attention.qk_norm.is_some())),
         "contradicts the architecture's norms of query and key heads",
     ),
     (&["qk_norm_type"], Name(qk_norm_range), "contradicts the architecture's norms of query and key heads"),
@@ -333,12 +339,12 @@ const KEYS: &[KeyRule] = &[
     (&["pre_norm", "use_pre_norm", "use_rms_norm"], YES, "other norms are not supported"),
     (
         &["attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias"],
-        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.qkv_bias)),
+        Flag(|config| grouped(config).is_some_and(|attention| attention.qkv_bias)),
         "contradicts the architecture's biases of queries, keys and values",
     ),
     (
         &["attention_out_bias", "attention_output_bias", "o_proj_bias"],
-        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.output_bias)),
+        Flag(|config| grouped(config).is_some_and(|attention| attention.output_bias)),
         "contradicts the architecture's bias of the attention's output",
     ),
     (
@@ -512,6 +518,11 @@ fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
     }
 }
 
+/// Returns the first grouped attention. All of a model have the same norms and biases.
+fn grouped(config: &ModelConfig) -> Option<&GroupedAttention> {
+    config.pattern.iter().find_map(Layer::grouped)
+}
+
 /// Returns the router of the layers with a mixture.
 fn router(config: &ModelConfig) -> Option<&Router> {
     config.pattern.iter().find_map(|layer| match &layer.feed_forward {
@@ -539,8 +550,7 @@ fn choice(config: &ModelConfig) -> Option<&'static str> {
 
 /// Returns the name in files of the range of the norms of queries and keys.
 fn qk_norm_range(config: &ModelConfig) -> Option<&'static str> {
-    let attention = config.layer(0).grouped()?;
-    attention.qk_norm.map(|norm| match norm {
+    grouped(config)?.qk_norm.map(|norm| match norm {
         QkNorm::AllHeads => "per_layer",
         QkNorm::PerHead => "per_head",
     })

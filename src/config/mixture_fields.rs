@@ -38,6 +38,14 @@ pub(super) fn read(
     Some(is_mixture?.into_iter().map(|is_mixture| if is_mixture { mixture } else { dense }).collect())
 }
 
+/// Returns the width of the routed experts.
+pub(super) fn width(parts: &[FeedForwardPart]) -> Option<usize> {
+    parts.iter().find_map(|part| match part {
+        FeedForwardPart::Mixture(mixture) => Some(mixture.intermediate_size),
+        FeedForwardPart::Dense { .. } => None,
+    })
+}
+
 fn mixture(
     fields: &mut Fields<'_>,
     keys: &MixtureKeys,

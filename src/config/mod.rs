@@ -12,6 +12,8 @@
 //! Not here: IO and cards.
 
 mod adapter;
+mod architecture;
+mod delta_fields;
 pub(crate) mod families;
 mod fields;
 mod generation;
@@ -26,6 +28,7 @@ mod reader;
 mod rope;
 mod rope_fields;
 mod tensors;
+mod tower;
 
 pub(crate) use adapter::PeftAdapter;
 pub use families::Family;

@@ -6,12 +6,13 @@
 //!
 //! Not here: weights. Opening a checkpoint checks whether its tensors exist and have these sizes.
 
-use super::families::{Family, UNSUPPORTED};
+use super::architecture::{self, Architecture};
+use super::families::{Family, PredictionNames};
 use super::fields::{Fields, parse_object};
 use super::layer::{GroupedAttention, Layer, NormWeight, Rotary, SoftmaxAttention};
 use super::rope::Rope;
-use super::{keys, reader};
-use crate::base::{DType, Diagnostic, Diagnostics};
+use super::{keys, reader, tower};
+use crate::base::{DType, Diagnostics};
 
 const FILE: &str = "config.json";
 
@@ -26,8 +27,8 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Number of layers for multi-token prediction that a checkpoint can have behind the last
-    /// layer. No program reads them.
+    /// Number of layers for multi-token prediction that a checkpoint can have. No program reads
+    /// them.
     pub prediction_layers: usize,
     /// Descriptions of layers: layer `l` has description `l` modulo their number, which is at least
     /// 1.
@@ -121,14 +122,9 @@ impl ModelConfig {
         let object = parse_object(FILE, text)?;
         let mut fields = Fields::new(FILE, &object);
         // The family gives the names of the other fields.
-        let config = family(&mut fields, families).and_then(|family| {
-            let config = reader::read(&mut fields, family);
-            let config = config.map(|config| match reader::names_dtype(&fields) {
-                true => config,
-                false => Self { dtype: weights(), ..config },
-            });
-            keys::check(&mut fields, family, config.as_ref());
-            config
+        let config = architecture::read(&mut fields, families).and_then(|found| match found {
+            Architecture::Text(family) => read(&mut fields, family, weights),
+            Architecture::Tower(family, tower) => tower::read(&mut fields, family, tower, weights),
         });
         let problems = fields.into_problems();
         match config {
@@ -152,7 +148,11 @@ impl ModelConfig {
     /// have such tensors, and no program reads them.
     #[must_use]
     pub fn is_prediction_tensor(&self, name: &str) -> bool {
-        let number = name.strip_prefix(self.family.table().tensors.layer_prefix);
+        let table = self.family.table();
+        if let Some(PredictionNames::Prefix(prefix)) = table.keys.prediction.map(|keys| keys.names) {
+            return self.prediction_layers > 0 && name.starts_with(prefix);
+        }
+        let number = name.strip_prefix(table.tensors.layer_prefix);
         let number = number.and_then(|rest| rest.split_once('.')).and_then(|(number, _)| number.parse().ok());
         let predicted = self.layers..self.layers + self.prediction_layers;
         number.is_some_and(|number: usize| predicted.contains(&number))
@@ -206,63 +206,19 @@ impl ModelConfig {
     }
 }
 
-fn family(fields: &mut Fields<'_>, families: &[Family]) -> Option<Family> {
-    let architecture = architecture(fields);
-    let model_type = fields.optional_text("model_type");
-    let (name, field, known_family) = match (architecture, model_type) {
-        (Some(name), _) => {
-            (name, "architectures", families.iter().copied().find(|f| f.architecture() == name))
-        }
-        (None, Some(name)) => (name, "model_type", families.iter().copied().find(|f| f.has_model_type(name))),
-        (None, None) => {
-            if fields.get("architectures").is_none() && fields.get("model_type").is_none() {
-                fields.report(
-                    Diagnostic::new(fields.place("architectures"), "missing")
-                        .expected(known(families))
-                        .help("name the model's architecture"),
-                );
-            }
-            return None;
-        }
-    };
-    let Some(family) = known_family else {
-        let unsupported = UNSUPPORTED.iter().find(|architecture| architecture.names.contains(&name));
-        let message = if unsupported.is_some() { "unsupported architecture" } else { "unknown architecture" };
-        let mut problem = Diagnostic::new(fields.place(field), message)
-            .expected(known(families))
-            .found(format!("`{name}`"));
-        problem.help = unsupported.map(|architecture| architecture.reason.to_owned());
-        fields.report(problem);
-        return None;
-    };
-    if let Some(model_type) = model_type
-        && !family.has_model_type(model_type)
-    {
-        fields.report(
-            Diagnostic::new(fields.place("model_type"), format!("contradicts the architecture {family}"))
-                .expected(format!("`{}`", family.model_type()))
-                .found(format!("`{model_type}`")),
-        );
-    }
-    Some(family)
-}
-
-fn known(families: &[Family]) -> String {
-    let names: Vec<&str> = families.iter().map(|family| family.architecture()).collect();
-    format!("one of {}", names.join(", "))
-}
-
-/// Returns the single name in `architectures`.
-fn architecture<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
-    let value = fields.get("architectures")?;
-    let name = match value.as_array().map(Vec::as_slice) {
-        Some([name]) => name.as_str(),
-        _ => None,
-    };
-    if name.is_none() {
-        fields.wrong_type("architectures", "a list of one name", value);
-    }
-    name
+/// Reads the fields of a text model. `weights` returns the element type of fields that name none.
+pub(super) fn read(
+    fields: &mut Fields<'_>,
+    family: Family,
+    weights: impl FnOnce() -> DType,
+) -> Option<ModelConfig> {
+    let config = reader::read(fields, family);
+    let config = config.map(|config| match reader::names_dtype(fields) {
+        true => config,
+        false => ModelConfig { dtype: weights(), ..config },
+    });
+    keys::check(fields, family, config.as_ref());
+    config
 }
 
 #[cfg(test)]

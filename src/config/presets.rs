@@ -7,6 +7,7 @@
 //!
 //! Not here: weights and tokenizers.
 
+use super::layer::{FeedForwardPart, Layer};
 use super::model::ModelConfig;
 
 impl ModelConfig {
@@ -14,48 +15,34 @@ impl ModelConfig {
     #[doc(hidden)]
     pub const SHIPPED: &'static str = include_str!("../../models/kjv-qwen2/config.json");
 
-    /// The names that [`Self::preset`] knows.
+    /// Returns the names that [`Self::preset`] knows.
     #[doc(hidden)]
-    pub const PRESETS: [&'static str; 12] = [
-        "qwen-72b",
-        "qwen2-72b",
-        "qwen2.5-72b",
-        "llama-3-70b",
-        "qwen3-32b",
-        "qwen2.5-0.5b",
-        "mistral-7b",
-        "phi-3-mini",
-        "glm-4-32b",
-        "olmo-2-13b",
-        "gemma-2-27b",
-        "gemma-3-1b",
-    ];
+    pub fn presets() -> impl Iterator<Item = &'static str> {
+        PRESETS.iter().flat_map(|(names, _)| names.iter().copied())
+    }
 
-    /// Names of mixtures of experts that [`Self::preset`] knows.
+    /// Returns the names of presets whose layers all have grouped attention and a dense feed-forward
+    /// part. Training is planned for these.
     #[doc(hidden)]
-    pub const MIXTURES: [&'static str; 9] = [
-        "qwen3-30b-a3b",
-        "qwen3-235b-a22b",
-        "mixtral-8x7b",
-        "minimax-m2",
-        "glm-4.5-air",
-        "gpt-oss-20b",
-        "deepseek-v2-lite",
-        "deepseek-v3",
-        "kimi-k2",
-    ];
+    pub fn dense_presets() -> impl Iterator<Item = &'static str> {
+        let is_dense = |layer: &Layer| {
+            layer.grouped().is_some() && matches!(layer.feed_forward, FeedForwardPart::Dense { .. })
+        };
+        let has_dense_layers =
+            move |name: &&str| Self::preset(name).is_some_and(|config| config.pattern.iter().all(is_dense));
+        Self::presets().filter(has_dense_layers)
+    }
 
-    /// Returns the published shape of a model, or `None` if the name is unknown. Names are in
-    /// [`Self::PRESETS`] and [`Self::MIXTURES`].
+    /// Returns the published shape of a model, or `None` if the name is unknown.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
-        let (_, text) = TEXTS.iter().find(|(names, _)| names.contains(&name))?;
+        let (_, text) = PRESETS.iter().find(|(names, _)| names.contains(&name))?;
         Self::from_json(text).ok()
     }
 }
 
 /// Names and files. Qwen2 and Qwen2.5 are without the optional `YaRN`.
-const TEXTS: &[(&[&str], &str)] = &[
+const PRESETS: &[(&[&str], &str)] = &[
     (
         &["qwen-72b"],
         r#"{"architectures": ["QWenLMHeadModel"], "vocab_size": 152064, "hidden_size": 8192, "num_hidden_layers": 80,
@@ -223,6 +210,55 @@ const TEXTS: &[(&[&str], &str)] = &[
             "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
         "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}"#,
     ),
+    (
+        &["qwen3-next-80b-a3b"],
+        r#"{"architectures": ["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120,
+        "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "num_experts": 512,
+        "num_experts_per_tok": 10, "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [],
+        "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000000, "partial_rotary_factor": 0.25, "max_position_embeddings": 262144,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16"}"#,
+    ),
+    // The text tower, as the next ones.
+    (
+        &["qwen3.5-35b-a3b"],
+        r#"{"architectures": ["Qwen3_5MoeForConditionalGeneration"], "tie_word_embeddings": false, "text_config": {
+        "vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40, "num_attention_heads": 16,
+        "num_key_value_heads": 2, "head_dim": 256, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8,
+        "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+        "attn_output_gate": true, "mtp_num_hidden_layers": 1, "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25,
+            "mrope_section": [11, 11, 10], "mrope_interleaved": true},
+        "max_position_embeddings": 262144, "dtype": "bfloat16"}}"#,
+    ),
+    (
+        &["qwen3.5-27b"],
+        r#"{"architectures": ["Qwen3_5ForConditionalGeneration"], "tie_word_embeddings": false, "text_config": {
+        "vocab_size": 248320, "hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 24,
+        "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 17408, "full_attention_interval": 4,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "attn_output_gate": true,
+        "mtp_num_hidden_layers": 1, "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25,
+            "mrope_section": [11, 11, 10], "mrope_interleaved": true},
+        "max_position_embeddings": 262144, "dtype": "bfloat16"}}"#,
+    ),
+    (
+        &["qwen3.5-9b"],
+        r#"{"architectures": ["Qwen3_5ForConditionalGeneration"], "tie_word_embeddings": false, "text_config": {
+        "vocab_size": 248320, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 12288, "full_attention_interval": 4,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "attn_output_gate": true,
+        "mtp_num_hidden_layers": 1, "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25,
+            "mrope_section": [11, 11, 10], "mrope_interleaved": true},
+        "max_position_embeddings": 262144, "dtype": "bfloat16"}}"#,
+    ),
 ];
 
 #[cfg(test)]
@@ -267,6 +303,7 @@ mod tests {
             ("deepseek-v2-lite", 15.7, 2.66),
             ("deepseek-v3", 671.0, 37.6),
             ("kimi-k2", 1026.0, 32.9),
+            ("qwen3-next-80b-a3b", 79.7, 3.87),
         ] {
             let parameters = ModelConfig::preset(name).unwrap().parameters();
             for (found, billions) in [(parameters.total, total), (parameters.active, active)] {
@@ -278,8 +315,13 @@ mod tests {
 
     #[test]
     fn params_of_mixtures_are_the_listed_tensors() {
-        for name in ModelConfig::MIXTURES {
+        let dense: Vec<&str> = ModelConfig::dense_presets().collect();
+        for name in ModelConfig::presets().filter(|name| !dense.contains(name)) {
             let config = ModelConfig { layers: 4, ..ModelConfig::preset(name).unwrap() };
+            if config.pattern.iter().any(|layer| layer.delta().is_some()) {
+                // No program has the gated delta rule.
+                continue;
+            }
             let program = decoder(&config, RunShape::new(1, 2, 4), DType::BF16, Head::AllLogits).unwrap();
             let elems = |id| program.values[id].shape.elems();
             let params: usize = program.with_role(Role::Param).map(elems).sum();
@@ -289,9 +331,11 @@ mod tests {
 
     #[test]
     fn every_listed_name_is_known() {
-        for name in ModelConfig::PRESETS.into_iter().chain(ModelConfig::MIXTURES) {
+        for name in ModelConfig::presets() {
             assert!(ModelConfig::preset(name).is_some(), "{name}");
         }
+        assert_eq!(ModelConfig::presets().count(), 25);
+        assert_eq!(ModelConfig::dense_presets().count(), 12);
         assert_eq!(ModelConfig::preset("qwen-72B"), None);
     }
 

@@ -8,12 +8,13 @@
 
 use serde_json::Value;
 
+use super::delta_fields;
 use super::families::{
     Absent, ActivationKeys, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
 };
 use super::fields::{Fields, LARGEST_SIZE, ShortJson};
 use super::latent_fields::{self, LatentDims};
-use super::layer::{Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Rotary};
+use super::layer::{Activation, AttentionPart, FeedForwardPart, GatedDelta, GroupedAttention, Layer, Rotary};
 use super::mixture_fields::{self, ModelSizes};
 use super::model::{LogN, ModelConfig};
 use super::rope::{Rope, RopeScaling};
@@ -26,17 +27,17 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let vocab_size = fields.size("vocab_size");
     let hidden_size = fields.size("hidden_size");
     let layers = fields.size("num_hidden_layers");
-    let kinds = layer_kinds(fields, layers, table.windows);
+    let kinds = layer_kinds(fields, layers, table);
     let heads = fields.size("num_attention_heads");
     let latent = keys.is_latent.then(|| latent_fields::read(fields));
     let (kv_heads, head_dim) = match latent {
         Some(dims) => (heads, dims.as_ref().map(LatentDims::head_dim)),
         None => (kv_heads(fields, keys, heads), head_dim(fields, keys, hidden_size, heads)),
     };
-    let written = fields.size("intermediate_size");
     let intermediate_size = match keys.intermediate {
-        Intermediate::Each => written,
-        Intermediate::Both => written.and_then(|written| halved(fields, written)),
+        Intermediate::Each => fields.size("intermediate_size"),
+        Intermediate::Both => fields.size("intermediate_size").and_then(|written| halved(fields, written)),
+        Intermediate::OfExperts => None,
     };
     let norm_epsilon = fields.positive(keys.norm_epsilon);
     let positions = positions(fields, keys, head_dim);
@@ -48,6 +49,10 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     let parts = match mixture {
         Some(keys) => mixture_fields::read(fields, keys, sizes, dense),
         None => dense.map(|dense| vec![dense]),
+    };
+    let intermediate_size = match keys.intermediate {
+        Intermediate::OfExperts => parts.as_deref().and_then(mixture_fields::width),
+        Intermediate::Each | Intermediate::Both => intermediate_size,
     };
     let caps = caps(fields, table.caps);
     let dtype = dtype(fields);
@@ -112,66 +117,103 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
 
 /// Reads the number of layers for multi-token prediction.
 fn prediction_layers(fields: &mut Fields<'_>, keys: &Keys) -> Option<usize> {
-    match keys.prediction_layers {
-        Some(key) if fields.get(key).is_some() => mixture_fields::count(fields, key),
-        _ => Some(0),
+    match keys.prediction {
+        Some(prediction) if fields.get(prediction.key).is_some() => {
+            mixture_fields::count(fields, prediction.key)
+        }
+        Some(prediction) => Some(prediction.absent),
+        None => Some(0),
     }
 }
 
 /// Facts that can differ between layers of one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct LayerKind {
-    is_sliding: bool,
-    window: Option<usize>,
+enum LayerKind {
+    /// Attention to all earlier tokens.
+    Full,
+    /// Attention in a window, if there is one.
+    Sliding(Option<usize>),
+    /// The gated delta rule.
+    Linear(GatedDelta),
 }
 
 impl LayerKind {
-    const FULL: Self = Self { is_sliding: false, window: None };
+    /// Returns the name in `layer_types`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full_attention",
+            Self::Sliding(_) => "sliding_attention",
+            Self::Linear(_) => "linear_attention",
+        }
+    }
 
     fn applied_to(self, layer: Layer, score_cap: Option<f64>, has_local: bool) -> Layer {
         let AttentionPart::Grouped(attention) = layer.attention else { return layer };
-        let rotary = if self.is_sliding && has_local { Rotary::Local } else { Rotary::Global };
-        let window = self.window;
-        Layer {
-            attention: AttentionPart::Grouped(GroupedAttention { window, rotary, score_cap, ..attention }),
-            ..layer
-        }
+        let grouped = |window, rotary| {
+            AttentionPart::Grouped(GroupedAttention { window, rotary, score_cap, ..attention })
+        };
+        let attention = match self {
+            Self::Full => grouped(None, Rotary::Global),
+            Self::Sliding(window) if has_local => grouped(window, Rotary::Local),
+            Self::Sliding(window) => grouped(window, Rotary::Global),
+            Self::Linear(delta) => AttentionPart::GatedDelta(delta),
+        };
+        Layer { attention, ..layer }
     }
 }
 
-/// Names of kinds of layers in `layer_types`.
-const FULL: &str = "full_attention";
-const SLIDING: &str = "sliding_attention";
+/// The kinds of layers that files of a family can have.
+struct LayerKinds {
+    /// The kinds that `layer_types` can name.
+    known: Vec<LayerKind>,
+    /// The kinds of the first layers of a file without `layer_types`. They repeat.
+    period: Vec<LayerKind>,
+}
+
+impl LayerKinds {
+    fn all(kind: LayerKind) -> Self {
+        Self { known: vec![kind], period: vec![kind] }
+    }
+
+    /// Returns `other` in all layers but every nth, which is full.
+    fn all_but(other: LayerKind, nth: usize, layers: Option<usize>) -> Self {
+        let kind = |layer: usize| if layer.is_multiple_of(nth) { LayerKind::Full } else { other };
+        let period = (1..=nth.min(layers.unwrap_or(nth))).map(kind).collect();
+        Self { known: vec![LayerKind::Full, other], period }
+    }
+}
 
 /// Returns one kind for all layers, or one kind per layer.
-fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, windows: Windows) -> Option<Vec<LayerKind>> {
-    let (kinds, names): (Vec<LayerKind>, &[&str]) = match windows {
-        Windows::None | Windows::ByFlag => (vec![LayerKind::FULL], &[FULL]),
-        Windows::Every { absent } => {
-            let window = window(fields, absent);
-            let kind = LayerKind { is_sliding: window.is_some(), window };
-            (vec![kind], if window.is_some() { &[SLIDING] } else { &[FULL] })
+fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, table: &Layers) -> Option<Vec<LayerKind>> {
+    let LayerKinds { known, period } = match (table.delta, table.windows) {
+        (Some(keys), _) => {
+            let nth = fields.optional_size(keys.interval).unwrap_or(keys.absent_interval);
+            LayerKinds::all_but(LayerKind::Linear(delta_fields::read(fields, &keys)?), nth, layers)
         }
-        Windows::AllBut { nth, absent } => {
+        (None, Windows::None | Windows::ByFlag) => LayerKinds::all(LayerKind::Full),
+        (None, Windows::Every { absent }) => match window(fields, absent) {
+            Some(window) => LayerKinds::all(LayerKind::Sliding(Some(window))),
+            None => LayerKinds::all(LayerKind::Full),
+        },
+        (None, Windows::AllBut { nth, absent }) => {
             let window = window(fields, absent);
             let written = ["sliding_window_pattern", "_sliding_window_pattern"];
             let nth =
                 written.map(|name| fields.optional_size(name)).into_iter().flatten().next().unwrap_or(nth);
-            let sliding = LayerKind { is_sliding: true, window };
-            let kind = |layer: usize| if layer.is_multiple_of(nth) { LayerKind::FULL } else { sliding };
-            ((1..=nth.min(layers.unwrap_or(nth))).map(kind).collect(), &[FULL, SLIDING])
+            LayerKinds::all_but(LayerKind::Sliding(window), nth, layers)
         }
     };
-    let Some(types) = fields.get("layer_types") else { return Some(kinds) };
+    let Some(types) = fields.get("layer_types") else { return Some(period) };
     let Some(list) = types.as_array() else {
         fields.wrong_type("layer_types", "a list with one entry a layer", types);
         return None;
     };
-    let is_known = |value: &&Value| value.as_str().is_some_and(|name| names.contains(&name));
-    if let Some(other) = list.iter().find(|value| !is_known(value)) {
-        let expected = match names {
-            [one] => format!("\"{one}\" in every layer"),
-            _ => format!("\"{FULL}\" or \"{SLIDING}\""),
+    let kind = |value: &Value| known.iter().copied().find(|kind| value.as_str() == Some(kind.name()));
+    if let Some(other) = list.iter().find(|value| kind(value).is_none()) {
+        let names: Vec<String> = known.iter().map(|kind| format!("\"{}\"", kind.name())).collect();
+        let expected = match &names[..] {
+            [one] => format!("{one} in every layer"),
+            several => several.join(" or "),
         };
         fields.report(
             Diagnostic::new(fields.place("layer_types"), "unsupported kind of layer")
@@ -186,14 +228,10 @@ fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, windows: Windows)
                 .found(list.len()),
         );
     }
-    let [_, _] = names else { return Some(kinds) };
-    let sliding = kinds.iter().copied().find(|kind| kind.is_sliding);
-    let sliding = match sliding {
-        Some(sliding) => sliding,
-        None => LayerKind { is_sliding: true, window: window(fields, None) },
-    };
-    let kind = |value: &Value| if value.as_str() == Some(SLIDING) { sliding } else { LayerKind::FULL };
-    Some(list.iter().map(kind).collect())
+    match &known[..] {
+        [_] => Some(period),
+        _ => list.iter().map(kind).collect(),
+    }
 }
 
 /// Reads the window. A file with `null` has none.
@@ -232,12 +270,14 @@ fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
         None => table.qk_norm,
     };
     let has_sinks = table.has_sinks;
+    let has_output_gate = table.output_gate.is_some_and(|key| fields.optional_flag(key).unwrap_or(true));
     let attention = GroupedAttention {
         qkv_bias,
         output_bias,
         qk_norm,
         query_scalar,
         has_sinks,
+        has_output_gate,
         ..GroupedAttention::PLAIN
     };
     Some(Layer {

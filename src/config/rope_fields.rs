@@ -181,6 +181,11 @@ impl Context {
         let part = if has_part { object.optional_positive("partial_rotary_factor") } else { None };
         let is_known = has_part || rotates_whole_head(&mut object);
         let theta = object.optional_positive("rope_theta");
+        if self.keys.has_sections {
+            for section in ["mrope_section", "mrope_interleaved"] {
+                object.get(section);
+            }
+        }
         let scaling = read_scaling(&mut object, self.sizes.positions).filter(|_| is_known);
         // The keys of a scaling that could not be read are not known.
         if scaling.is_some() {
@@ -447,6 +452,7 @@ mod tests {
             interleave: None,
             local_theta: None,
             needs_scaling: false,
+            has_sections: false,
         })
     }
 

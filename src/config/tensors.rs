@@ -5,12 +5,11 @@
 //! Invariants: a checkpoint has all listed tensors. Layers for multi-token prediction are not in
 //! the list.
 //!
-//! Not here: reading of checkpoints, formats of quantised weights, and the gated delta rule, which
-//! no family has.
+//! Not here: reading of checkpoints, and formats of quantised weights.
 
-use super::families::{ExpertStack, ExpertTensors, Projections, Tensors};
+use super::families::{DeltaInputs, DeltaTensors, ExpertStack, ExpertTensors, Projections, Tensors};
 use super::layer::{
-    AttentionPart, FeedForwardPart, GroupedAttention, LatentAttention, Layer, Mixture, QkNorm,
+    AttentionPart, FeedForwardPart, GatedDelta, GroupedAttention, LatentAttention, Layer, Mixture, QkNorm,
 };
 use super::model::ModelConfig;
 
@@ -84,7 +83,7 @@ impl ModelConfig {
         match attention {
             AttentionPart::Grouped(attention) => self.grouped_tensors(&mut list, tensors, attention),
             AttentionPart::Latent(attention) => self.latent_tensors(&mut list, tensors, attention),
-            AttentionPart::GatedDelta(_) => {}
+            AttentionPart::GatedDelta(delta) => self.delta_tensors(&mut list, &tensors.delta, delta),
         }
         match feed_forward {
             FeedForwardPart::Dense { has_bias, .. } => {
@@ -103,10 +102,12 @@ impl ModelConfig {
 
     fn grouped_tensors(&self, list: &mut List, tensors: &Tensors, attention: &GroupedAttention) {
         let (hidden, query, kv) = (self.hidden_size, self.query_width(), self.kv_width());
-        list.projections(&tensors.qkv, [query, kv, kv], hidden);
+        // The rows of a head are its query, and then its gate.
+        let rows = [if attention.has_output_gate { 2 * query } else { query }, kv, kv];
+        list.projections(&tensors.qkv, rows, hidden);
         list.weight(tensors.attention_out, [hidden, query]);
         if attention.qkv_bias {
-            list.biases(&tensors.qkv, [query, kv, kv]);
+            list.biases(&tensors.qkv, rows);
         }
         if attention.output_bias {
             list.bias(tensors.attention_out, &[hidden]);
@@ -141,6 +142,28 @@ impl ModelConfig {
         list.tensor(names.kv_norm, &[width]);
         list.weight(names.kv_up, [heads * (plain_dims + value_dims), width]);
         list.weight(tensors.attention_out, [hidden, heads * value_dims]);
+    }
+
+    fn delta_tensors(&self, list: &mut List, tensors: &DeltaTensors, delta: &GatedDelta) {
+        let (hidden, channels, heads) = (self.hidden_size, delta.channels(), delta.value_heads);
+        let values = heads * delta.value_dims;
+        match tensors.inputs {
+            DeltaInputs::ByKeyHead { vectors, scalars } => {
+                list.weight(vectors, [channels + values, hidden]);
+                list.weight(scalars, [2 * heads, hidden]);
+            }
+            DeltaInputs::Sections { vectors, gates, strengths, steps } => {
+                list.weight(vectors, [channels, hidden]);
+                list.weight(gates, [values, hidden]);
+                list.weight(strengths, [heads, hidden]);
+                list.weight(steps, [heads, hidden]);
+            }
+        }
+        list.tensor(tensors.convolution, &[channels, 1, delta.convolution]);
+        list.tensor(tensors.decay, &[heads]);
+        list.tensor(tensors.step_bias, &[heads]);
+        list.tensor(tensors.norm, &[delta.value_dims]);
+        list.weight(tensors.out, [hidden, values]);
     }
 
     fn mixture_tensors(&self, list: &mut List, tensors: &ExpertTensors, mixture: &Mixture) {
@@ -253,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_tensors_are_those_that_programs_read() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let config = ModelConfig { layers: 2, ..ModelConfig::preset(preset).unwrap() };
             let program = decoder(&config, RunShape::new(1, 1, 16), DType::BF16, Head::AllLogits).unwrap();
             let read: BTreeMap<String, Vec<usize>> = checkpoint_tensors(&program)

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, text_name};
 use super::file;
 use crate::base::{Diagnostic, Diagnostics, Shape};
 use crate::config::{PEFT_PREFIX, PeftAdapter};
@@ -77,7 +77,7 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
             problems.push(problem.expected(format!("the rank {rank} of lora_A")).found(b_shape[1]));
             continue;
         }
-        let scale = config.scale(layer, rank) as f32;
+        let scale = config.scale(&layer, rank) as f32;
         b.iter_mut().for_each(|b| *b *= scale);
         deltas.insert(format!("{layer}.weight"), Delta { width, rank, a, b });
     }
@@ -89,9 +89,9 @@ fn factors<'a>(
     weights: &'a Checkpoint,
     config: &PeftAdapter,
     checkpoint: &Checkpoint,
-) -> Result<BTreeMap<&'a str, [Option<&'a str>; 2]>, Diagnostics> {
+) -> Result<BTreeMap<String, [Option<&'a str>; 2]>, Diagnostics> {
     let mut problems = Diagnostics::new();
-    let mut layers: BTreeMap<&str, [Option<&str>; 2]> = BTreeMap::new();
+    let mut layers: BTreeMap<String, [Option<&str>; 2]> = BTreeMap::new();
     for (name, info) in weights.tensors() {
         let place = || format!("{WEIGHTS}: {name}");
         let factor = |ending| name.strip_prefix(PEFT_PREFIX)?.strip_suffix(ending);
@@ -104,7 +104,8 @@ fn factors<'a>(
                 continue;
             }
         };
-        layers.entry(layer).or_default()[factor_index] = Some(name);
+        let layer = text_name(layer);
+        layers.entry(layer.clone()).or_default()[factor_index] = Some(name);
         let Some(of) = checkpoint.tensor(&format!("{layer}.weight")).filter(|of| of.shape.rank() == 2) else {
             let problem = Diagnostic::new(place(), "the model does not have this linear layer")
                 .expected(format!("{layer}.weight"));

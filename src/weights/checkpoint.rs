@@ -4,7 +4,9 @@
 //!
 //! Invariants: each name has one tensor. An index file, if present, agrees with the files.
 //!
-//! Not here: knowledge about models.
+//! Not here: the tensors that a model needs.
+
+mod names;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +14,15 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+pub(super) use self::names::text_name;
+use self::names::{Named, Tally};
 use super::adapter::{self, Delta};
 use super::json::Entries;
 use super::slice::{Error, Stored, StoredView, check_slice};
 use super::weight::{Scratch, Weight};
 use super::{file, header};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::config::ModelConfig;
 use crate::exec;
 use crate::program::Source;
 
@@ -49,10 +54,16 @@ pub struct ExpectedTensor {
 }
 
 /// An open checkpoint. Ranks can share it, because reads take `&self`.
+///
+/// Tensors have the names of a text model. In files of models of images and text, the text tensors
+/// have longer names, and tensors of images are left out. The weights of an expert are separate
+/// tensors, also if files have all experts in one tensor.
 pub struct Checkpoint {
     path: PathBuf,
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
+    /// Tensors of images.
+    images: Tally,
     /// Low-rank updates that are added when tensors are read.
     deltas: BTreeMap<String, Delta>,
 }
@@ -105,12 +116,16 @@ impl Checkpoint {
                 )
             })
             .collect();
-        Ok(Self {
-            path: path.to_path_buf(),
-            files: vec![NamedFile { name, file }],
-            tensors,
-            deltas: BTreeMap::new(),
-        })
+        Self::of(path, vec![NamedFile { name, file }], tensors)
+    }
+
+    fn of(
+        path: &Path,
+        files: Vec<NamedFile>,
+        stored: BTreeMap<String, TensorInfo>,
+    ) -> Result<Self, Diagnostics> {
+        let Named { tensors, images, .. } = Named::of(stored, &files)?;
+        Ok(Self { path: path.to_path_buf(), files, tensors, images, deltas: BTreeMap::new() })
     }
 
     /// Adds low-rank adapters to the weights when they are read. `folder` must have the layout of
@@ -166,6 +181,22 @@ impl Checkpoint {
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.tensors.values().map(|tensor| Bytes(tensor.bytes.len() as u64)).sum()
+    }
+
+    /// Describes the tensors that no program reads: those of images, and those of layers for
+    /// multi-token prediction. Returns `None` if there are none.
+    #[must_use]
+    pub fn skipped(&self, config: &ModelConfig) -> Option<String> {
+        let mut predictions = Tally::default();
+        for (_, tensor) in self.tensors().filter(|(name, _)| config.is_prediction_tensor(name)) {
+            predictions.add(tensor);
+        }
+        let kinds = [("images", self.images), ("layers for multi-token prediction", predictions)];
+        let kinds = kinds.into_iter().filter(|(_, tally)| tally.tensors > 0);
+        let texts: Vec<String> = kinds
+            .map(|(of, Tally { tensors, bytes })| format!("{} of {of} ({bytes})", count_tensors(tensors)))
+            .collect();
+        (!texts.is_empty()).then(|| texts.join(" and "))
     }
 
     /// Checks that the checkpoint has exactly the tensors that a model needs, with their shapes and
@@ -405,7 +436,8 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
         }
     }
     let OpenedFiles { files, tensors } = opened;
-    problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, deltas: BTreeMap::new() })
+    problems.into_result(())?;
+    Checkpoint::of(dir, files, tensors)
 }
 
 #[derive(Default)]

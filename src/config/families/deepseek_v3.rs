@@ -1,7 +1,8 @@
 //! `DeepSeek` V3, V3.1 and R1, and Kimi K2: latent attention, and groups of experts that a bias
 //! balances.
 
-use super::{FamilyTable, Keys, OwnProgram, RotaryKeys, StandardRotary};
+use super::glm4_moe::PREDICTION;
+use super::{FamilyTable, Keys, OwnProgram, RotaryKeys, StandardRotary, Tower};
 use super::{deepseek_v2, glm4_moe, llama};
 use crate::config::rope::RotaryPairing;
 
@@ -9,16 +10,22 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "DeepseekV3ForCausalLM",
     model_type: "deepseek_v3",
     other_model_types: &["kimi_k2"],
+    towers: &[Tower {
+        architecture: "KimiK25ForConditionalGeneration",
+        model_type: "kimi_k25",
+        absent: "{}",
+    }],
     keys: Keys {
         rotary: RotaryKeys::Standard(StandardRotary {
             pairing: RotaryPairing::Neighbours,
             interleave: Some("rope_interleave"),
             ..llama::ROTARY
         }),
-        prediction_layers: Some("num_nextn_predict_layers"),
+        prediction: Some(PREDICTION),
         own_program: OwnProgram::Named(&[
             "modeling_deepseek.DeepseekV3Model",
             "modeling_deepseek.DeepseekV3ForCausalLM",
+            "modeling_kimi_k25.KimiK25ForConditionalGeneration",
         ]),
         ..deepseek_v2::TABLE.keys
     },

@@ -1,4 +1,36 @@
-//! Names of the tensors of the gated delta rule.
+//! Facts about the gated delta rule: config keys and names of tensors.
+
+/// Config keys of layers with the gated delta rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeltaKeys {
+    /// Key of the number of key heads.
+    pub(crate) key_heads: &'static str,
+    /// Key of the number of value heads.
+    pub(crate) value_heads: &'static str,
+    /// Key of the dims of a key head.
+    pub(crate) key_dims: &'static str,
+    /// Key of the dims of a value head.
+    pub(crate) value_dims: &'static str,
+    /// Key of the number of tokens that the convolution reads.
+    pub(crate) convolution: &'static str,
+    /// Key of the distance of layers with softmax attention, of a file without `layer_types`.
+    pub(crate) interval: &'static str,
+    /// Distance of a file without the key.
+    pub(crate) absent_interval: usize,
+}
+
+impl DeltaKeys {
+    /// Keys of Qwen3-Next and Qwen3.5.
+    pub(super) const QWEN: Self = Self {
+        key_heads: "linear_num_key_heads",
+        value_heads: "linear_num_value_heads",
+        key_dims: "linear_key_head_dim",
+        value_dims: "linear_value_head_dim",
+        convolution: "linear_conv_kernel_dim",
+        interval: "full_attention_interval",
+        absent_interval: 4,
+    };
+}
 
 /// Names of the tensors of the gated delta rule. Names of projections are without `.weight`.
 #[derive(Clone, Copy, Debug)]
@@ -55,5 +87,15 @@ impl DeltaTensors {
         step_bias: "linear_attn.dt_bias",
         norm: "linear_attn.norm.weight",
         out: "linear_attn.out_proj",
+    };
+    /// Names of Qwen3.5.
+    pub(super) const QWEN3_5: Self = Self {
+        inputs: DeltaInputs::Sections {
+            vectors: "linear_attn.in_proj_qkv",
+            gates: "linear_attn.in_proj_z",
+            strengths: "linear_attn.in_proj_b",
+            steps: "linear_attn.in_proj_a",
+        },
+        ..Self::QWEN3_NEXT
     };
 }

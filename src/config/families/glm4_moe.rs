@@ -1,7 +1,9 @@
 //! GLM-4.5 to 4.7 with mixtures of experts: grouped attention, and the router of `DeepSeek` V3.
 
-use super::{Absent, Bias, FamilyTable, GroupKeys, Keys, Layers, MixtureKeys, MixtureLayers, Renormalised};
-use super::{RotaryKeys, RotatedPart, SharedKeys, StandardRotary, llama};
+use super::{Absent, Bias, FamilyTable, GroupKeys, Keys, Layers, MixtureKeys, MixtureLayers};
+use super::{
+    PredictionKeys, PredictionNames, Renormalised, RotaryKeys, RotatedPart, SharedKeys, StandardRotary, llama,
+};
 use crate::config::layer::{QkNorm, Scores};
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
@@ -11,7 +13,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         absent_head_dim: Absent::Is(128),
         absent_kv_heads: Absent::Is(8),
         rotary: RotaryKeys::Standard(StandardRotary { part: RotatedPart::Factor(0.5), ..llama::ROTARY }),
-        prediction_layers: Some("num_nextn_predict_layers"),
+        prediction: Some(PREDICTION),
         ..llama::TABLE.keys
     },
     layers: Layers {
@@ -24,6 +26,10 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     mixture: Some(MIXTURE),
     ..llama::TABLE
 };
+
+/// The prediction layers of `DeepSeek` V3.
+pub(super) const PREDICTION: PredictionKeys =
+    PredictionKeys { key: "num_nextn_predict_layers", absent: 0, names: PredictionNames::Numbers };
 
 /// The mixture of `DeepSeek` V3.
 pub(super) const MIXTURE: MixtureKeys = MixtureKeys {

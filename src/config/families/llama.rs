@@ -12,6 +12,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "LlamaForCausalLM",
     model_type: "llama",
     other_model_types: &[],
+    towers: &[],
     keys: Keys {
         head_dim: "head_dim",
         absent_head_dim: Absent::Derived,
@@ -25,7 +26,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         rotary: RotaryKeys::Standard(ROTARY),
         has_final_positions: false,
         tied: false,
-        prediction_layers: None,
+        prediction: None,
         own_program: OwnProgram::Refused,
     },
     layers: Layers {
@@ -35,7 +36,9 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         qk_norm: None,
         qk_norm_key: None,
         has_sinks: false,
+        output_gate: None,
         windows: Windows::None,
+        delta: None,
         query_scalar: None,
         caps: Caps::None,
         activation: ActivationKeys::Silu,
@@ -74,4 +77,5 @@ pub(super) const ROTARY: StandardRotary = StandardRotary {
     interleave: None,
     local_theta: None,
     needs_scaling: false,
+    has_sections: false,
 };

@@ -27,20 +27,25 @@ mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod qwen_v1;
 #[cfg(test)]
 mod tests;
+mod tower;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-pub(crate) use delta::{DeltaInputs, DeltaTensors};
+pub(crate) use delta::{DeltaInputs, DeltaKeys, DeltaTensors};
 pub(crate) use experts::{
     CHOSEN, EXPERTS, ExpertStack, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised,
     SharedKeys,
 };
 pub(crate) use latent::LatentTensors;
+pub(crate) use tower::Tower;
 
 use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
 use super::rope::RotaryPairing;
@@ -70,12 +75,25 @@ impl Family {
         Self(&gpt_oss::TABLE),
         Self(&deepseek_v2::TABLE),
         Self(&deepseek_v3::TABLE),
+        Self(&qwen3_next::TABLE),
+        Self(&qwen3_5::TABLE),
+        Self(&qwen3_5_moe::TABLE),
     ];
 
     /// Returns the family of this `model_type`.
     #[must_use]
     pub fn named(model_type: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|family| family.has_model_type(model_type))
+    }
+
+    /// Returns the family of the text tower of the model of images and text with this name in
+    /// `architectures`, and facts about it.
+    pub(super) fn of_tower(
+        families: &[Self],
+        is_it: impl Fn(&Tower) -> bool,
+    ) -> Option<(Self, &'static Tower)> {
+        let towers = |family: Self| family.0.towers.iter().map(move |tower| (family, tower));
+        families.iter().copied().flat_map(towers).find(|(_, tower)| is_it(tower))
     }
 
     /// Returns whether files of the family can have this `model_type`.
@@ -140,6 +158,8 @@ pub(crate) struct FamilyTable {
     pub(crate) model_type: &'static str,
     /// Other names in the key `model_type`.
     pub(crate) other_model_types: &'static [&'static str],
+    /// Models of images and text whose text tower is of this family.
+    pub(crate) towers: &'static [Tower],
     /// Names and defaults of config keys.
     pub(crate) keys: Keys,
     /// Differences between layers of this family and of Llama.
@@ -201,10 +221,30 @@ pub(crate) struct Keys {
     pub(crate) has_final_positions: bool,
     /// Whether the head is the embedding.
     pub(crate) tied: bool,
-    /// Key of the number of layers for multi-token prediction, behind the last layer.
-    pub(crate) prediction_layers: Option<&'static str>,
+    /// Layers for multi-token prediction. `None`: no file has them.
+    pub(crate) prediction: Option<PredictionKeys>,
     /// Programs of the publisher that compute the same.
     pub(crate) own_program: OwnProgram,
+}
+
+/// Layers for multi-token prediction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PredictionKeys {
+    /// Key of their number.
+    pub(crate) key: &'static str,
+    /// Number of layers of a file without the key.
+    pub(crate) absent: usize,
+    /// Names of their tensors.
+    pub(crate) names: PredictionNames,
+}
+
+/// Names of the tensors of layers for multi-token prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PredictionNames {
+    /// The layers have the numbers behind the last layer.
+    Numbers,
+    /// All names start with this text.
+    Prefix(&'static str),
 }
 
 /// Meaning of a file without a key.
@@ -226,6 +266,8 @@ pub(crate) enum Intermediate {
     Each,
     /// Sum of both widths.
     Both,
+    /// No layer is dense, and files do not have the key. The width is that of a routed expert.
+    OfExperts,
 }
 
 /// Keys of positions and of the rotary embedding.
@@ -264,6 +306,9 @@ pub(crate) struct StandardRotary {
     pub(crate) local_theta: Option<f64>,
     /// Whether a file that names no scaling is refused.
     pub(crate) needs_scaling: bool,
+    /// Whether files divide the rotated dims into sections for time, height and width. The
+    /// positions of a text token are equal in all sections.
+    pub(crate) has_sections: bool,
 }
 
 /// Rotated part of a head.
@@ -304,8 +349,13 @@ pub(crate) struct Layers {
     pub(crate) qk_norm_key: Option<&'static str>,
     /// Whether each head has a sink.
     pub(crate) has_sinks: bool,
+    /// Key that decides whether a gate multiplies the heads before the output projection. The
+    /// default is a gate. `None`: no file has one.
+    pub(crate) output_gate: Option<&'static str>,
     /// Layers with a window.
     pub(crate) windows: Windows,
+    /// Layers with the gated delta rule. `None`: no file has them.
+    pub(crate) delta: Option<DeltaKeys>,
     /// Value of `query_pre_attn_scalar` of a file without the key. `None`: the family does not have
     /// the key.
     pub(crate) query_scalar: Option<f64>,

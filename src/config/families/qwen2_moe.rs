@@ -5,12 +5,7 @@ use super::{ExpertTensors, FamilyTable, MixtureKeys, SharedKeys, Tensors, qwen2,
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Qwen2MoeForCausalLM",
     model_type: "qwen2_moe",
-    mixture: match qwen3_moe::TABLE.mixture {
-        Some(mixture) => {
-            Some(MixtureKeys { shared: SharedKeys::GatedWidth("shared_expert_intermediate_size"), ..mixture })
-        }
-        None => None,
-    },
+    mixture: Some(MIXTURE),
     tensors: Tensors {
         experts: ExpertTensors {
             shared_gate: "mlp.shared_expert.gate_proj",
@@ -22,3 +17,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     },
     ..qwen2::TABLE
 };
+
+/// The mixture of Qwen3, and a shared expert with a gate.
+pub(super) const MIXTURE: MixtureKeys =
+    MixtureKeys { shared: SharedKeys::GatedWidth("shared_expert_intermediate_size"), ..qwen3_moe::MIXTURE };

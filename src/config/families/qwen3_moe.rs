@@ -9,18 +9,21 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Qwen3MoeForCausalLM",
     model_type: "qwen3_moe",
     keys: Keys { absent_head_dim: Absent::Derived, ..qwen3::TABLE.keys },
-    mixture: Some(MixtureKeys {
-        experts: "num_experts",
-        chosen: "num_experts_per_tok",
-        width: Some("moe_intermediate_size"),
-        shared: SharedKeys::None,
-        layers: MixtureLayers::Steps,
-        scores: Scores::Softmax,
-        has_logit_bias: false,
-        has_choice_bias: false,
-        groups: GroupKeys::None,
-        renormalised: Renormalised::Key { absent: false, added: 0.0 },
-        factor: None,
-    }),
+    mixture: Some(MIXTURE),
     ..qwen3::TABLE
+};
+
+/// A softmax over all experts.
+pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
+    experts: "num_experts",
+    chosen: "num_experts_per_tok",
+    width: Some("moe_intermediate_size"),
+    shared: SharedKeys::None,
+    layers: MixtureLayers::Steps,
+    scores: Scores::Softmax,
+    has_logit_bias: false,
+    has_choice_bias: false,
+    groups: GroupKeys::None,
+    renormalised: Renormalised::Key { absent: false, added: 0.0 },
+    factor: None,
 };

@@ -38,13 +38,20 @@ fn file(family: Family) -> Map<String, Value> {
         "glm4_moe" => json!({"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
             "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
             "routed_scaling_factor": 1.5}),
+        "qwen3_next" | "qwen3_5_moe_text" => json!({"num_experts": 6, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16}),
         _ => json!({}),
     };
+    let delta = match family.table().layers.delta {
+        Some(_) => json!({"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+            "linear_value_head_dim": 6, "linear_conv_kernel_dim": 4}),
+        None => json!({}),
+    };
     let file = file.as_object_mut().unwrap();
-    for keys in [own, mixture] {
+    for keys in [own, mixture, delta] {
         file.extend(keys.as_object().unwrap().clone());
     }
-    if family.model_type() == "qwen2_moe" {
+    if ["qwen2_moe", "qwen3_next", "qwen3_5_moe_text"].contains(&family.model_type()) {
         file.insert("shared_expert_intermediate_size".to_owned(), json!(16));
     }
     std::mem::take(file)

@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn every_family_builds_verifies_and_survives_its_text() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 2;
             let run = RunShape::new(2, 3, 16);
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn quantised_layers_hold_a_byte_a_weight_and_a_scale_a_row() {
-        for preset in ModelConfig::PRESETS {
+        for preset in ModelConfig::dense_presets() {
             let mut config = ModelConfig::preset(preset).unwrap();
             let run = RunShape::new(1, 1, 16);
             let mut build = |layers, precision: Precision| {

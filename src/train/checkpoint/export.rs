@@ -256,6 +256,7 @@ fn export_in(
         let help = "name the folder that the model came from";
         Diagnostic::new(path.display().to_string(), "cannot be read").found(error).help(help).into()
     });
+    let config = config.and_then(|text| ModelConfig::text_alone(CONFIG, &text));
     let shapes = config.clone().and_then(|text| shapes(&text));
     let (config, shapes) = match (config, shapes) {
         (Ok(config), Ok(shapes)) => (config, shapes),
