@@ -127,7 +127,7 @@ fn cards(config: &ModelConfig, weights: Bytes) -> Result<Vec<(&'static str, Opti
 fn bytes(config: &ModelConfig, cards: usize) -> Result<u64, Diagnostics> {
     let (mut outside_layers, mut of_layers) = (0, 0);
     for (kind, layers) in kinds(config) {
-        let mut of_short = |layers| {
+        let of_short = |layers| {
             let config = ModelConfig { layers, pattern: vec![kind], ..config.clone() };
             let deployment = Deployment {
                 precision: DType::BF16.into(),

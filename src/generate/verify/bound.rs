@@ -15,7 +15,9 @@
 //! result.
 //!
 //! The norm behind the gated delta rule divides each row by its size. Rows of a head are small where
-//! large terms cancel, and their errors have the size of the terms; `cancelled` computes the factor.
+//! large terms cancel, and their errors have the size of the terms; `cancelled` computes the factors.
+//! Up to the output of the layer, the smallest row counts. Later values inherit the factor of the
+//! median row, because a sum over heads and tokens has few of the smallest rows.
 //!
 //! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
@@ -43,6 +45,8 @@ pub(super) struct Roundings {
     pub(super) amplified: f64,
     /// Roundings that norms of cancelled rows add, in the unit of [`Roundings::ops`].
     pub(super) cancelled: f64,
+    /// Factor of squared errors of the smallest cancelled row of the layer.
+    pub(super) smallest_row: f64,
     /// Squared relative errors of rows of integers, added over quantised products.
     pub(super) integers: f64,
 }
@@ -60,10 +64,11 @@ impl Roundings {
         Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
     }
 
-    /// Returns the roundings after a norm of cancelled rows with this factor of squared errors.
-    pub(super) fn cancelled_by(self, factor: f64) -> Self {
-        let amplified = self.amplified + factor * (self.sums + self.amplified);
-        Self { amplified, cancelled: self.cancelled + factor * (self.ops as f64 + self.cancelled), ..self }
+    /// Returns the roundings after a norm of cancelled rows with these factors of squared errors.
+    pub(super) fn cancelled_by(self, [median, smallest_row]: [f64; 2]) -> Self {
+        let amplified = self.amplified + median * (self.sums + self.amplified);
+        let cancelled = self.cancelled + median * (self.ops as f64 + self.cancelled);
+        Self { amplified, cancelled, smallest_row, ..self }
     }
 }
 
@@ -82,11 +87,11 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
-    let Roundings { ops, sums, amplified, cancelled, integers } = roundings;
+    let Roundings { ops, sums, amplified, cancelled, smallest_row, integers } = roundings;
     let squares = (ops as f64 + cancelled) * (accumulated + rounded).powi(2)
         + (sums + amplified) * rounded * rounded
         + integers;
-    SAFETY * squares.sqrt()
+    SAFETY * (squares * (1.0 + smallest_row)).sqrt()
 }
 
 /// Returns the relative rounding error of a type; 0 for f32, the type of accumulation, and for
@@ -99,17 +104,18 @@ pub(super) fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// Returns the factor of squared errors of a norm of rows of `width` elements. Errors have the size
-/// of the largest element of all rows. The safety factor covers rows that are as much smaller.
-pub(super) fn cancelled(values: &[f32], width: usize, epsilon: f64) -> f64 {
+/// Returns the factors of squared errors of a norm of rows of `width` elements, for the median row
+/// and for the smallest one. Errors have the size of the largest element of all rows. The safety
+/// factor covers rows that are as much smaller.
+pub(super) fn cancelled(values: &[f32], width: usize, epsilon: f64) -> [f64; 2] {
     let largest = magnitude(values);
-    let rows = values.chunks(width.max(1));
-    let count = rows.len().max(1) as f64;
-    let factors = rows.map(|row| {
+    let factor = |row| {
         let factor = largest / magnitude(row).max(epsilon.sqrt()) / SAFETY;
         (factor * factor - 1.0).max(0.0)
-    });
-    factors.sum::<f64>() / count
+    };
+    let mut factors: Vec<f64> = values.chunks(width.max(1)).map(factor).collect();
+    factors.sort_by(f64::total_cmp);
+    [factors.len() / 2, factors.len().saturating_sub(1)].map(|at| factors.get(at).copied().unwrap_or(0.0))
 }
 
 /// Returns the largest absolute value. NaN is ignored.

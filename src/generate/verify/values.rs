@@ -11,7 +11,7 @@ use crate::base::HostData;
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
 use crate::program::interpret::blocks::rows_of_sequences;
-use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, RULE, RunShape, cache_inputs};
+use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, OUT, RULE, RunShape, cache_inputs};
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
@@ -109,7 +109,11 @@ impl WholeValues {
             now = now.after(program, index + 1);
             now.sums += op.results.iter().map(|id| many.roundings_of_sum(*id)).sum::<f64>();
             now = self.behind(program, op, now);
-            now
+            let own = now;
+            if program.values[op.result()].name.ends_with(OUT) {
+                now.smallest_row = 0.0;
+            }
+            own
         });
         each.collect()
     }

@@ -27,8 +27,10 @@ pub const CHUNK: usize = 64;
 /// End of the name of the states with the last inputs of the convolution.
 pub(super) const WINDOW: &str = ".window";
 
-/// End of the name of the results of the rule, before their norm.
-pub(crate) const RULE: &str = ".rule";
+/// Name of the results of the rule in their layer, before their norm.
+pub(crate) const RULE: &str = "attention.rule";
+/// Name of the output of the attention part in its layer.
+pub(crate) const OUT: &str = "attention.out";
 
 /// Number added to the sum of squares of a query or key before the root.
 const UNIT_EPSILON: f64 = 1e-6;
@@ -83,7 +85,7 @@ impl LayerInputs<'_> {
         let decay = build.mul(steps, rate);
         let rule = Rule { query, key, value, decay, strength };
         let y = self.ruled(build, layer, delta, rule);
-        let y = build.name(y, tag(&RULE[1..]));
+        let y = build.name(y, format!("layers.{layer}.{RULE}"));
         let norm = self.tensors().layer(layer, names.norm);
         let norm = build.param_from(&norm, [e], DType::F32, whole(&norm));
         let y = build.rms_norm(y, norm, self.config.norm_epsilon);
@@ -93,7 +95,7 @@ impl LayerInputs<'_> {
         let y = build.name(y, tag("heads"));
         let out = format!("{}.weight", self.tensors().layer(layer, names.out));
         let y = self.linear(build, "bsire,oire->bso", y, &out, whole(&out), &[h, i, r, e]);
-        build.name(y, tag("out"))
+        build.name(y, format!("layers.{layer}.{OUT}"))
     }
 
     fn delta_inputs(&self, build: &mut Builder, layer: usize, delta: &GatedDelta, x: Operand) -> Projected {

@@ -39,7 +39,7 @@ pub use caches::{
 };
 pub(crate) use caches::{static_rows, static_states};
 pub use delta::CHUNK;
-pub(crate) use delta::RULE;
+pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
