@@ -305,7 +305,9 @@ fn the_program_tells_shells_and_readers_of_itself() {
     let models = json(&words("models --json"));
     let names: Vec<&str> =
         models.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert!(names.contains(&"qwen-72b") && names.contains(&"llama-3-70b"), "{names:?}");
+    for name in ["qwen-72b", "llama-3-70b", "deepseek-v3", "qwen3-next-80b-a3b"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
 }
 
 #[test]

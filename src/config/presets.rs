@@ -284,6 +284,9 @@ mod tests {
             ("olmo-2-13b", 13.7),
             ("gemma-2-27b", 27.2),
             ("gemma-3-1b", 1.0),
+            ("qwen3.5-35b-a3b", 34.7),
+            ("qwen3.5-27b", 26.9),
+            ("qwen3.5-9b", 8.95),
         ] {
             let config = ModelConfig::preset(name).unwrap();
             let actual = config.parameters().total as f64 / 1e9;

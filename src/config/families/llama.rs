@@ -1,10 +1,8 @@
 //! Llama 2 and 3, and the base of other tables.
 
-use super::{
-    Absent, ActivationKeys, Bias, Caps, DeltaTensors, ExpertTensors, FamilyTable, Intermediate, Keys,
-    LatentTensors, Layers, OwnProgram,
-};
-use super::{Projections, RotaryKeys, RotatedPart, StandardRotary, Tensors, Windows};
+use super::{Absent, ActivationKeys, Bias, Caps, DeltaTensors, ExpertTensors, FamilyTable, Intermediate};
+use super::{Keys, LatentTensors, Layers, OwnProgram, Projections, RotaryKeys, RotatedPart, StandardRotary};
+use super::{Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
 use crate::config::rope::RotaryPairing;
 
