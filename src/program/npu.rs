@@ -217,8 +217,10 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         0 => Shape::from([rows, columns]),
         _ => Shape::from([b, rows, columns]),
     };
-    let is_square = x == w && batch.is_empty() && m * n == 1;
-    if is_square
+    // A product with one row and one column is no total: with more rows it must have the same bits.
+    let is_total = spec.result().is_empty();
+    if is_total
+        && x == w
         && x.is_contiguous()
         && x.dtype == DType::F32
         && (LEAST_SQUARES..=u32::MAX as usize).contains(&k)
@@ -228,7 +230,7 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         squares(emit, x, out);
         return;
     }
-    if batch.is_empty() && m * n == 1 {
+    if is_total {
         let [a, b] = [x, w].map(|vector| emit.shaped(vector, [k]));
         emit.write_shaped(out, [], |emit, out| emit.calls.push(Call::Dot { a, b, out }));
         return;
@@ -403,9 +405,10 @@ pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
 pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
     let (gate, up, out) = (emit.view(0), emit.view(1), emit.out());
     let dim = out.shape.rank() - 1;
-    let halves =
-        View::side_by_side(&[gate.clone(), up.clone()]).filter(|x| x.is_contiguous() && out.is_contiguous());
+    let halves = View::side_by_side(&[gate.clone(), up.clone()]).filter(|_| out.is_contiguous());
     if let Some(x) = halves.filter(|_| gate.shape == up.shape) {
+        // One row of a wider product is dense and several are not. Both must have the same bits.
+        let x = emit.dense(x);
         emit.calls.push(Call::SwiGlu { x, out, dim });
         return;
     }
