@@ -470,6 +470,13 @@ fn mixtures_with_experts_on_each_card() {
     }
 }
 
+/// The bounds are the errors of transformers in f32 against f64.
+#[test]
+fn hybrids_with_recurrent_layers() {
+    follows_on("qwen3-next", 8e-5, &[(1, 1), (2, 2)]);
+    follows_on("qwen3_5-dense", 8e-4, &[(1, 3)]);
+}
+
 #[test]
 fn gemma3_with_two_rotary_bases_and_four_norms() {
     follows_on("gemma3", WIDER_BOUND, &FEW_MESHES);
