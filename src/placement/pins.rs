@@ -160,12 +160,15 @@ impl Pins {
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
         let fused = ["*.c_attn.*.weight", "*.qkv_proj.*.weight", "*.gate_up_proj.*.weight"];
-        for column in
-            ["*_proj.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"].into_iter().chain(fused)
+        let recurrent = ["*.in_proj_*.weight", "*.conv1d.*.weight"];
+        for column in ["*_proj.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"]
+            .into_iter()
+            .chain(fused)
+            .chain(recurrent)
         {
             pins = pins.split_axis(column, 0);
         }
-        for row in ["*.o_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {
+        for row in ["*.o_proj.weight", "*.out_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {
             pins = pins.split_axis(row, 1);
         }
         pins.split_axis("*.embed_tokens.weight", 0).split_axis("*.wte.weight", 0)
@@ -292,6 +295,11 @@ impl Pins {
             let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);
             let dealt = inputs.filter(|value| value.shape.rank() > 0);
             pins = dealt.fold(pins, |pins, value| pins.value(&value.name, &[depth]));
+        }
+        // Recurrent states are sharded along heads. A run reads them before it has any heads.
+        for (state, dim) in [("layers.*.state", 1), ("layers.*.window", 2)] {
+            let dims: Vec<(usize, &str)> = depth().into_iter().chain([(dim, axes[0])]).collect();
+            pins = pins.value(state, &dims);
         }
         pins = pins.experts(program, axes, experts);
         let [rows] = rows[..] else { return pins };
