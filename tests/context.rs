@@ -145,7 +145,7 @@ fn gradients_of_packed_documents_are_one_cards() {
         let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
         println!("{layout:?}: off by {off:.1e}");
         assert!(
-            off <= Gradients::bound(TrainingPrecision::F32),
+            off <= Gradients::bound(&model(), TrainingPrecision::F32),
             "{layout:?}: {:?}",
             expected.deviations(&found)[0]
         );

@@ -133,7 +133,7 @@ fn gradients_of_uneven_stages_are_one_cards() {
                 let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
                 println!("{context}: off by {off:.1e}");
                 assert!(
-                    off <= Gradients::bound(TrainingPrecision::F32),
+                    off <= Gradients::bound(&config, TrainingPrecision::F32),
                     "{context}: {:?}",
                     expected.deviations(&found)[0]
                 );

@@ -87,7 +87,7 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let (many, again) = (step(layout, &engine)?, step(layout, &engine)?);
     cards.check_reports()?;
     let report = one.map(|one| -> Result<GradientsReport, Failure> {
-        let bound = if recipe.exact { 0.0 } else { Gradients::bound(recipe.precision) };
+        let bound = if recipe.exact { 0.0 } else { Gradients::bound(&model.config, recipe.precision) };
         let rows: Vec<GradientRow> = one.deviations(&many).into_iter().map(GradientRow::from).collect();
         let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
         let other_bits = many.first_other_bits(&again);

@@ -261,6 +261,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
 pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     recipe.check()?;
     check_counts(recipe, layout)?;
+    check_recurrent(config, recipe, layout)?;
     check_stages(config, recipe, layout)?;
     if recipe.exact {
         exact::check_layout(layout)?;
@@ -333,6 +334,25 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         );
         let help = "use a larger --micro-batch, or dp instead of tp_depth";
         problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
+    }
+    problems.into_result(())
+}
+
+/// Refuses what recurrent layers cannot do.
+fn check_recurrent(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    if config.remembered_tokens().is_none() {
+        return Ok(());
+    }
+    if layout.context > 1 {
+        let text = "a recurrent layer needs the tokens of a sequence in order, and cp distributes them";
+        let problem = Diagnostic::new("layout: context", text).expected("cp=1");
+        problems.push(problem.found(format!("cp={}", layout.context)).help("use dp or tp instead of cp"));
+    }
+    if recipe.exact {
+        let text = "the gradients of convolutions have no fixed order of sums";
+        let problem = Diagnostic::new("--exact", text).expected("a model without recurrent layers");
+        problems.push(problem.help("remove --exact"));
     }
     problems.into_result(())
 }

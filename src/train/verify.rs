@@ -85,10 +85,13 @@ impl Gradients {
     /// Returns the largest relative deviation between one card and several.
     ///
     /// In f32, this is the bound for a comparison with another implementation. In 16 bits, it is
-    /// eight roundings, because each layer rounds operands and results.
+    /// eight roundings, because each layer rounds operands and results. The norm behind the gated
+    /// delta rule enlarges the errors of small rows: transformers in f32 is off by up to 8e-4 from
+    /// f64.
     #[must_use]
-    pub const fn bound(precision: TrainingPrecision) -> f64 {
+    pub fn bound(config: &ModelConfig, precision: TrainingPrecision) -> f64 {
         match precision {
+            TrainingPrecision::F32 if config.remembered_tokens().is_some() => 8e-4,
             TrainingPrecision::F32 => 1e-5,
             TrainingPrecision::Bf16 => 8.0 / 256.0,
             TrainingPrecision::F16 => 8.0 / 2048.0,
