@@ -8,7 +8,8 @@
 //! a maximum, a sum and weighted values relative to that maximum, and pieces are merged in the
 //! order of the keys. Therefore the bits of a row depend only on:
 //! - its query and scale;
-//! - its visible keys and values in their order, and the place of each in its piece.
+//! - its visible keys and values in their order, and the place of each in its piece;
+//! - its bias and its dropout bits.
 //!
 //! They do not depend on cache blocks, pieces without visible keys, other rows, lengths, tiles or
 //! threads.
@@ -61,7 +62,38 @@ pub(crate) struct AttentionBatch {
     pub(crate) before: i64,
     /// Row `i` sees no key above `i + after`.
     pub(crate) after: i64,
+    /// Addends of the scaled scores, `[N, Sq, Skv]`, possibly larger in the last two dims.
+    pub(crate) bias: Option<StridedView>,
+    pub(crate) dropout: Option<Dropout>,
 }
+
+/// Bits `[N, Sq, Skv]`, lowest bit of a byte first; 0 drops a weight. The others are divided by
+/// `kept`, after their sum.
+#[derive(Clone, Debug)]
+pub(crate) struct Dropout {
+    pub(crate) bytes: StridedView,
+    pub(crate) first_bit: usize,
+    pub(crate) kept: f32,
+}
+
+impl Dropout {
+    /// Multiplies the values of keys from bit `at` on.
+    fn apply(&self, at: usize, values: &mut [f32]) {
+        let first = self.first_bit + at;
+        let (start, end) = (first / 8, (first + values.len()).div_ceil(8));
+        let mut bytes = [0_u8; DROPOUT_KEYS / 8 + 2];
+        let bytes = &mut bytes[..end - start];
+        self.bytes.slice(0, start, bytes.len(), 1).read(0, bytes);
+        let factor = 1.0 / self.kept;
+        for (bit, value) in (first % 8..).zip(values) {
+            *value *= if bytes[bit / 8] >> (bit % 8) & 1 == 1 { factor } else { 0.0 };
+        }
+    }
+}
+
+/// Greatest number of keys that one call of [`Dropout::apply`] takes.
+const DROPOUT_KEYS: usize = 256;
+const _: () = assert!(PIECE <= DROPOUT_KEYS, "a piece is one call");
 
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
@@ -121,6 +153,11 @@ impl AttentionBatch {
     fn kv_heads(&self) -> usize {
         let dims = self.key.dims();
         dims[dims.len() - 3]
+    }
+
+    /// Returns the place of a pair in `[N, Sq, Skv]`.
+    fn place(&self, query_head: usize, position: usize, key: usize) -> usize {
+        (query_head * self.query_len + position) * self.key_len + key
     }
 
     /// Splits keys at the ends of cache blocks.
@@ -190,6 +227,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
             batch: &job.batches[batch],
             sights: &sights[batch],
             head,
+            group,
             scale: job.scale,
             query: part(&query),
             depth,
@@ -243,6 +281,8 @@ struct AttentionHead<'a> {
     /// Visible keys per query position.
     sights: &'a [VisibleKeys],
     head: usize,
+    /// Query heads per key/value head.
+    group: usize,
     scale: f32,
     query: StridedView,
     depth: usize,
@@ -518,8 +558,20 @@ impl AttentionHead<'_> {
                 *score = f32::NEG_INFINITY;
             }
         }
+        let (first, position) = (keys.start + from, row % self.sights.len());
+        let query_head = self.head * self.group + row / self.sights.len();
+        if let Some(bias) = &self.batch.bias {
+            let mut addends = [0_f32; PIECE];
+            let addends = &mut addends[..seen.len()];
+            f32::load(&bias.at(0, query_head).at(0, position).slice(0, first, seen.len(), 1), 0, addends);
+            math::add(seen, addends);
+        }
         let max = math::greatest(seen);
-        (max, math::exp_shifted(seen, reference(max)))
+        let sum = math::exp_shifted(seen, reference(max));
+        if let Some(dropout) = &self.batch.dropout {
+            dropout.apply(self.batch.place(query_head, position, first), seen);
+        }
+        (max, sum)
     }
 
     fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {

@@ -1,6 +1,6 @@
 //! Rows of the fused inference attention operators.
 //!
-//! Parameters for quantisation, position bias, rotary parts, left padding and shared prefixes must
+//! Parameters for quantisation, rotary parts, left padding and shared prefixes must
 //! be NULL.
 
 mod keys;
@@ -30,6 +30,7 @@ const FUSED: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4),
     inputs(KEY_LIST, HALVES, 3, 4),
     inputs(VALUE_LIST, HALVES, 3, 4),
+    input(PSE_SHIFT_OPTIONAL, HALVES, 4, 4).optional(),
     input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).optional(),
     ints(ACTUAL_SEQ_LENGTHS_OPTIONAL).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL).optional(),
@@ -43,6 +44,7 @@ const PROMPT: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4).contiguous(),
     input(KEY, HALVES, 3, 4).contiguous(),
     input(VALUE, HALVES, 3, 4).contiguous(),
+    input(PSE_SHIFT, HALVES, 4, 4).contiguous().optional(),
     input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
     ints(ACTUAL_SEQ_LENGTHS).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV).optional(),
@@ -53,6 +55,7 @@ const INCREMENTAL: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4).contiguous(),
     inputs(KEY_LIST, HALVES, 3, 4).contiguous(),
     inputs(VALUE_LIST, HALVES, 3, 4).contiguous(),
+    input(PSE_SHIFT, HALVES, 4, 4).contiguous().optional(),
     input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
     ints(ACTUAL_SEQ_LENGTHS).optional(),
     input(BLOCKTABLE, WHOLE32, 2, 2).optional(),
@@ -66,7 +69,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "one element type; D a multiple of 16 up to 512, N up to 256, B up to 65536; numHeads a multiple of \
                  numKeyValueHeads (0 = numHeads), at most 64 times; key and value of one shape, one tensor or B tensors of \
                  batch 1; layouts BSH, BSND, BNSD, BNSD_BSND (query longer than 1); sparseMode 0–4, 2–4 with a 2048 x 2048 \
-                 mask; mask [Q,KV], [B|1,Q,KV], [B|1,1,Q,KV], or [B,KV], [B,1,KV], [B,1,1,KV] for one query position. Layouts \
+                 mask; mask [Q,KV], [B|1,Q,KV], [B|1,1,Q,KV], or [B,KV], [B,1,KV], [B,1,1,KV] for one query position; pseShiftOptional [B|1,N,Q,KV], which may be larger in \
+                 Q and KV, of the type of query. Layouts \
                  TND and NTD_TND: the lengths are the ends of the sequences; D a multiple of 16 up to 256 (NTD_TND: 64, 128), \
                  or 192 with values of 128; sparseMode 0 without a mask, 3, 4. With a block table key and value are caches \
                  [blocks, block, heads x D] or [blocks, heads, block, D], blockSize a multiple of 16 up to 1024, the table [B, \
@@ -116,6 +120,8 @@ fn fused(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             block_size: call.int(BLOCK_SIZE)?,
             mask: call.tensor_if_given(ATTEN_MASK_OPTIONAL)?,
             mask_name: ATTEN_MASK_OPTIONAL,
+            bias: call.tensor_if_given(PSE_SHIFT_OPTIONAL)?,
+            bias_name: PSE_SHIFT_OPTIONAL,
             query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_OPTIONAL)?,
             query_lengths_name: ACTUAL_SEQ_LENGTHS_OPTIONAL,
             key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL)?,
@@ -142,6 +148,8 @@ fn prompt(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             block_size: 0,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
+            bias: call.tensor_if_given(PSE_SHIFT)?,
+            bias_name: PSE_SHIFT,
             query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS)?,
             query_lengths_name: ACTUAL_SEQ_LENGTHS,
             key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_KV)?,
@@ -172,6 +180,8 @@ fn incremental(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             block_size: call.int(BLOCK_SIZE)?,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
+            bias: call.tensor_if_given(PSE_SHIFT)?,
+            bias_name: PSE_SHIFT,
             query_lengths: None,
             query_lengths_name: ACTUAL_SEQ_LENGTHS,
             key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS)?,
@@ -216,6 +226,7 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
     let keys = KeyRows::of(call, request, &rows, kv_heads)?;
     rows.check(call, keys.value_depth)?;
     let mask = mask::mask(call, request, &rows, &keys)?;
+    let bias = mask::bias(call, request, &rows, &keys)?;
     let full = request.mask.filter(|_| matches!(mask, Mask::Full(_)));
     let read = request.key_lengths.map_or_else(Vec::new, |_| keys.read(full));
     let sums_dims = Extents { depth: 1, ..rows.extents };
@@ -248,7 +259,19 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
             let BatchKeys { key, value, blocks } = keys.batch(views, b)?;
             let (query_len, key_len, (before, after)) = (rows.lengths[b], keys.lengths[b], bands[b]);
             let mask = full.as_ref().map(|full| full.at(0, b));
-            Ok(AttentionBatch { key, value, blocks, query_len, key_len, mask, before, after })
+            let bias = bias.map(|slot| views.of(slot)).map(|bias| bias.at(0, b.min(bias.dims()[0] - 1)));
+            Ok(AttentionBatch {
+                key,
+                value,
+                blocks,
+                query_len,
+                key_len,
+                mask,
+                before,
+                after,
+                bias,
+                dropout: None,
+            })
         };
         let sums = |slot| rows.sums_order().head_major(views.of(slot), sums_dims).at(3, 0);
         let all = Attention {

@@ -1,17 +1,17 @@
 //! Rows of training attention.
 //!
-//! Not supported: position bias, dropout, prefixes, sparse modes above 3. The parameters for these
+//! Not supported: position bias, prefixes, sparse modes above 3. The parameters for these
 //! must be NULL, 1 or absent.
 
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
-use crate::attention::kernels::{Attention, AttentionBatch, COPIES, Statistics, attention};
+use crate::attention::kernels::{Attention, AttentionBatch, COPIES, Dropout, Statistics, attention};
 use crate::attention::rows::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
 use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, output, unmodelled};
-use crate::operator::sets::{CONDITIONS, FLOATING, SINGLE};
+use crate::operator::sets::{CONDITIONS, FLOATING, OCTETS, SINGLE};
 use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
@@ -19,6 +19,7 @@ const FORWARD: &[Parameter] = &[
     input(QUERY, FLOATING, 3, 4),
     input(KEY, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
+    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
     unmodelled(PREFIX_OPTIONAL),
     output(SOFTMAX_MAX_OUT, SINGLE, 4, 4),
@@ -32,6 +33,7 @@ const BACKWARD: &[Parameter] = &[
     input(KEY_IN, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
     input(DY, FLOATING, 3, 4),
+    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
     input(SOFTMAX_MAX_OPTIONAL, SINGLE, 4, 4),
     input(SOFTMAX_SUM_OPTIONAL, SINGLE, 4, 4),
@@ -50,7 +52,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         parameters: FORWARD,
         limits: "one element type; key and value of one shape; headNum is the number of heads of query, 1 to 256, a \
                  multiple of the heads of key; D up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, \
-                 BNSD; keepProb 1; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional, with preTokens and nextTokens \
+                 BNSD; keepProb more than 0, dropMaskOptional one bit per pair of [B, N, Sq, Skv], lowest first, where 1 keeps; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional, with preTokens and nextTokens \
                  that hide no key shown by the mask, or NULL for all), 1 (the mask alone), 2, 3 (2048 x 2048, 1 above \
                  the diagonal); mask [Sq, Skv], [1 or B, 1, Sq, Skv]; statistics [B, N, Sq, 8], for a row without keys \
                  the lowest finite number and 0; softmaxOutOut NULL or without elements",
@@ -76,6 +78,8 @@ struct FlashShape {
     mask: FlashMask,
     /// Row `i` sees keys from `i - before` to `i + after`.
     band: (i64, i64),
+    /// Bits of the kept weights, and the probability to keep one.
+    dropout: Option<(ViewIndex, f32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,12 +154,7 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
 
 fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Refusal> {
     let (order, query, key) = extents(call, key)?;
-    let keep = call.float(KEEP_PROB)?;
-    if keep != 1.0 {
-        return Err(
-            call.refuse(KEEP_PROB, format!("expected 1, because dropout is not modelled, found {keep}"))
-        );
-    }
+    let dropout = dropout(call, query, key)?;
     let precise = call.int(INNER_PRECISE)?;
     if ![0, 2].contains(&precise) {
         return Err(
@@ -201,7 +200,27 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
         3 => (i64::MAX, key.len as i64 - query.len as i64),
         _ => (i64::MAX, i64::MAX),
     };
-    Ok(FlashShape { order, query, key, scale: call.float(SCALE_VALUE)? as f32, mask, band })
+    Ok(FlashShape { order, query, key, scale: call.float(SCALE_VALUE)? as f32, mask, band, dropout })
+}
+
+fn dropout(call: &OperatorCall, query: Extents, key: Extents) -> Result<Option<(ViewIndex, f32)>, Refusal> {
+    let kept = call.float(KEEP_PROB)?;
+    if !(kept > 0.0 && kept <= 1.0) {
+        return Err(call.refuse(KEEP_PROB, format!("expected more than 0 and at most 1, found {kept}")));
+    }
+    let Some(mask) = call.tensor_if_given(DROP_MASK_OPTIONAL)?.filter(|mask| !mask.is_empty()) else {
+        return if kept == 1.0 {
+            Ok(None)
+        } else {
+            Err(call.refuse(DROP_MASK_OPTIONAL, format!("keepProb {kept} needs a mask, found NULL")))
+        };
+    };
+    let bytes = (query.batch * query.heads * query.len * key.len).div_ceil(8);
+    if mask.len() < bytes {
+        let text = format!("expected at least {bytes} bytes, one bit per pair, found {:?}", mask.dims);
+        return Err(call.refuse(DROP_MASK_OPTIONAL, text));
+    }
+    Ok(Some((mask.slot, kept as f32)))
 }
 
 impl FlashShape {
@@ -267,6 +286,12 @@ impl FlashShape {
             mask: full.as_ref().map(|full| full.at(0, b)),
             before: self.band.0,
             after: self.band.1,
+            bias: None,
+            dropout: self.dropout.map(|(slot, kept)| Dropout {
+                bytes: views.of(slot).clone(),
+                first_bit: b * self.query.heads * self.query.len * self.key.len,
+                kept,
+            }),
         };
         Ok((0..self.query.batch).map(batch).collect())
     }

@@ -207,7 +207,7 @@ fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i
     ]
 }
 
-/// Unlike matrix products, convolutions accept mode 3 for 16-bit types.
+/// Unlike matrix products, convolutions have no mode 4.
 fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => Err(call.refuse(CUBE_MATH_TYPE, "2 (USE_FP16) is not legal for BFLOAT16")),

@@ -379,7 +379,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnPrelu",
-        parameters: &[input(SELF, REAL, 1, 8), input(WEIGHT, REAL, 0, 8), output(OUT, REAL, 1, 8)],
+        parameters: &[
+            input(SELF, REAL, 1, 8).or_scalar(),
+            input(WEIGHT, REAL, 0, 8),
+            output(OUT, REAL, 1, 8).or_scalar(),
+        ],
         limits: "weight has the type of self, any dims, and one element or one per index of the second dim of self; \
                  out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnPrelu",

@@ -179,7 +179,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSwiGlu",
-        parameters: &[input(X, FLOATING, 1, 8).contiguous(), output(OUT, FLOATING, 1, 8).contiguous()],
+        parameters: &[input(X, FLOATING, 1, 8), output(OUT, FLOATING, 1, 8)],
         limits: "dim of even extent, halved in out; one element type",
         source: "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md",
         plan: swiglu,

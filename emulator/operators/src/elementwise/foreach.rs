@@ -40,6 +40,8 @@ enum ForeachFactor {
     Weight(Name<Scalar>),
     /// One scalar per tensor, passed on; the first determines the type.
     Each(Name<[Scalar]>),
+    /// Like `Each`, and all may be integers.
+    EachOrWhole(Name<[Scalar]>),
     /// One element for all, or one per tensor.
     Device(Name<CheckedTensor>),
     /// Like `Device`, always in the list type.
@@ -56,6 +58,7 @@ impl ForeachFactor {
             (Self::One(_) | Self::Passed(_) | Self::Weight(_) | Self::Each(_), _) => {
                 vec![AclType::F32, AclType::F64]
             }
+            (Self::EachOrWhole(_), _) => vec![AclType::F32, AclType::F64, AclType::I64],
             (Self::Device(_), AclType::BF16) => vec![AclType::F32],
             (Self::Device(_) | Self::Alike(_), _) => vec![listed],
         }
@@ -120,7 +123,7 @@ const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
 const COMPUTED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I32];
 const SIGNED: &[AclType] =
     &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64];
-const ZEROED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I16, AclType::I32];
+const SHORT_TOO: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I16, AclType::I32];
 
 pub(crate) const OPERATORS: &[Operator] = &[
     foreach!("aclnnForeachAbs", [X_LIST]: FLOATING, numbers!(|[x], _| x.abs(), |[x], _| x.wrapping_abs())),
@@ -146,7 +149,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     foreach!("aclnnForeachSinh", [X_LIST]: FLOATING, reals!(|[x], _| x.sinh())),
     foreach!("aclnnForeachCosh", [X_LIST]: FLOATING, reals!(|[x], _| x.cosh())),
     foreach!("aclnnForeachTanh", [X_LIST]: FLOATING, reals!(|[x], _| x.tanh())),
-    foreach!("aclnnForeachMulList", [X1_LIST, X2_LIST]: COMPUTED, TIMES),
+    foreach!("aclnnForeachMulList", [X1_LIST, X2_LIST]: SHORT_TOO, TIMES),
     foreach!("aclnnForeachDivList", [X1_LIST, X2_LIST]: FLOATING, DIVIDE),
     foreach!("aclnnForeachMaximumList", [X1_LIST, X2_LIST]: COMPUTED, MAXIMUM),
     foreach!("aclnnForeachMinimumList", [X1_LIST, X2_LIST]: COMPUTED, MINIMUM),
@@ -163,7 +166,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     foreach!("aclnnForeachAddScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(PLUS)),
     foreach!("aclnnForeachSubScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MINUS)),
     foreach!("aclnnForeachMulScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalarList", [X_LIST]: FLOATING; Each(SCALARS_LIST), with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachDivScalarList", [X_LIST]: FLOATING; EachOrWhole(SCALARS_LIST), with_scalar!(DIVIDE)),
     foreach!("aclnnForeachMaximumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MAXIMUM)),
     foreach!("aclnnForeachMinimumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MINIMUM)),
     foreach!("aclnnForeachPowScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(POWER)),
@@ -172,25 +175,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
     foreach!(
         "aclnnForeachAddcmulScalarList",
         [X1_LIST, X2_LIST, X3_LIST]: COMPUTED;
-        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 8),
         ADD_CMUL
     ),
     foreach!(
         "aclnnForeachAddcdivScalarList",
         [X1_LIST, X2_LIST, X3_LIST]: FLOATING;
-        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 8),
         ADD_CDIV
     ),
     foreach!(
         "aclnnForeachAddcmulList",
         [X1_LIST, X2_LIST, X3_LIST]: COMPUTED;
-        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 8),
         ADD_CMUL
     ),
     foreach!(
         "aclnnForeachAddcdivList",
         [X1_LIST, X2_LIST, X3_LIST]: FLOATING;
-        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 8),
         ADD_CDIV
     ),
     foreach!("aclnnForeachAddScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(PLUS)),
@@ -224,7 +227,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnForeachZeroInplace",
-        parameters: &[in_places(X_LIST, ZEROED, 0, 8)],
+        parameters: &[in_places(X_LIST, SHORT_TOO, 0, 8)],
         limits: "",
         source: "CANN 8.1 aclnn API reference, aclnnForeachZeroInplace",
         plan: zero,
@@ -243,7 +246,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnForeachNorm",
-        parameters: &[inputs(X_LIST, FLOATING, 0, 8), outputs(OUT_LIST, FLOATING, 0, 1)],
+        parameters: &[inputs(X_LIST, FLOATING, 0, 8), outputs(OUT_LIST, FLOATING, 0, 8)],
         limits: "lists of one length; each output has one element; scalar is 1 or 2, as on the card",
         source: "CANN 8.1 aclnn API reference, aclnnForeachNorm",
         plan: norm,
@@ -347,7 +350,7 @@ fn given(
             let notes = is_noted.then(|| call.says(name, DOUBLES)).into_iter().collect();
             Ok(FactorValues { host: vec![scalar; count], device: None, notes })
         }
-        ForeachFactor::Each(name) => {
+        ForeachFactor::Each(name) | ForeachFactor::EachOrWhole(name) => {
             let host = call.scalars(name)?.to_vec();
             if host.len() != count {
                 return Err(call.refuse(

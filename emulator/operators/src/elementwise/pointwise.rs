@@ -343,7 +343,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     function!("aclnnIsNegInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_infinite() && x < 0.0, |_, _| 0)
     ),
-    function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+    function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: ARITHMETIC,
         truth!(|[x]| x.is_sign_negative(), |[x], _| i64::from(x < 0))
     ),
     function!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
@@ -428,20 +428,20 @@ pub(crate) const OPERATORS: &[Operator] = &[
     function!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, ScalarPromotion::Yes,
         with_scalar!(X_LOG_Y)
     ),
-    function!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, numbers!(
-        |[x, y], _| greatest!(x, y), |[x, y], _| x.max(y)
-    )),
-    function!("aclnnClampMaxTensor", [SELF: NUMBER, MAX: NUMBER], [] -> OUT: NUMBER, numbers!(
-        |[x, y], _| least!(x, y), |[x, y], _| x.min(y)
-    )),
-    function!("aclnnClampTensor",
-        [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER, CLIP_VALUE_MAX_TENSOR: NUMBER], [] -> OUT: NUMBER,
-        numbers!(
-        |[x, y, z], _| {
-            let raised = greatest!(x, y);
-            least!(raised, z)
-        }, |[x, y, z], _| x.max(y).min(z)
-    )),
+    function!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, MAXIMUM),
+    function!("aclnnClampMaxTensor", [SELF: NUMBER, MAX: NUMBER], [] -> OUT: NUMBER, MINIMUM),
+    Operator {
+        name: "aclnnClampTensor",
+        parameters: &[
+            input(SELF, NUMBER, 0, 8),
+            input(CLIP_VALUE_MIN_TENSOR, NUMBER, 0, 8).optional(),
+            input(CLIP_VALUE_MAX_TENSOR, NUMBER, 0, 8).optional(),
+            output(OUT, NUMBER, 0, 8),
+        ],
+        limits: "at least one bound; the tensors broadcast to the output, which can store their common type",
+        source: "CANN 8.1 aclnn API reference, aclnnClampTensor",
+        plan: clamp_tensor,
+    },
     function!("aclnnRsub", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
         |[x, y], p| y - p[0] * x, |[x, y], p| y.wrapping_sub(p[0].wrapping_mul(x))
     )),
@@ -583,6 +583,25 @@ pub(crate) fn pointwise<const N: usize>(
         }
     }
     planned(call, names, values, out, computed, function)
+}
+
+fn clamp_tensor(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let (low, high) = (CLIP_VALUE_MIN_TENSOR, CLIP_VALUE_MAX_TENSOR);
+    match (call.tensor_if_given(low)?, call.tensor_if_given(high)?) {
+        (Some(_), Some(_)) => {
+            const BOTH: Function<3> = numbers!(
+                |[x, y, z], _| {
+                    let raised = greatest!(x, y);
+                    least!(raised, z)
+                },
+                |[x, y, z], _| x.max(y).min(z)
+            );
+            pointwise_of(call, [SELF, low, high], &[], OUT, BOTH)
+        }
+        (Some(_), None) => pointwise_of(call, [SELF, low], &[], OUT, MAXIMUM),
+        (None, Some(_)) => pointwise_of(call, [SELF, high], &[], OUT, MINIMUM),
+        (None, None) => Err(call.refuse(low, "and clipValueMax are both NULL: pass at least one bound")),
+    }
 }
 
 pub(crate) fn pointwise_of<const N: usize>(

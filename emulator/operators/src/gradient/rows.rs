@@ -30,17 +30,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(DGAMMA_OUT, SINGLE, 1, 7),
         ],
         limits: "x and dxOut have the shape of dy; gamma has the trailing dims of x (not all) and its type or FLOAT; \
-                 rstd from aclnnRmsNorm has the other dims, or the dims of x with 1 for the normalised dims; dgammaOut \
-                 has the shape of gamma",
+                 rstd from aclnnRmsNorm has the other dims, with or without dims of 1; dgammaOut has the shape of gamma",
         source: "ops-nn norm/rms_norm_grad/docs/aclnnRmsNormGrad.md",
         plan: rms_norm,
     },
     Operator {
         name: "aclnnSiluBackward",
         parameters: &[
-            input(GRAD_OUTPUT, FLOATING, 1, 8),
-            input(SELF, FLOATING, 1, 8),
-            output(GRAD_INPUT, FLOATING, 1, 8),
+            input(GRAD_OUTPUT, FLOATING, 0, 8),
+            input(SELF, FLOATING, 0, 8),
+            output(GRAD_INPUT, FLOATING, 0, 8),
         ],
         limits: "one shape and one element type",
         source: "ops-nn activation/silu_grad/docs/aclnnSiluBackward.md",
@@ -139,10 +138,10 @@ fn rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     call.expect_shape(DGAMMA_OUT, &gamma.dims, "of gamma")?;
     let kept_dims = &x.dims[..kept];
-    let ones = vec![1; gamma.rank()];
-    if rstd.dims != kept_dims && rstd.dims != [kept_dims, &ones].concat() {
-        let text =
-            format!("expected shape {kept_dims:?}, or the same followed by {ones:?}, found {:?}", rstd.dims);
+    // Dims of extent 1 make no difference to CANN's host code.
+    let squeezed = |dims: &[usize]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<_>>();
+    if squeezed(&rstd.dims) != squeezed(kept_dims) {
+        let text = format!("expected shape {kept_dims:?}, with or without dims of 1, found {:?}", rstd.dims);
         return Err(call.refuse(RSTD, text));
     }
     let (dy, x, rstd, gamma) = (call.tensor(DY)?.slot, x.slot, rstd.slot, gamma.slot);

@@ -30,9 +30,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexSelect",
         parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
+            input(SELF, ARITHMETIC, 1, 8).or_scalar(),
             input(INDEX, INDEXES, 0, 1),
-            output(OUT, ARITHMETIC, 1, 8),
+            output(OUT, ARITHMETIC, 1, 8).or_scalar(),
         ],
         limits: "out has the type and dims of self, with the extent of index along dim; indices in 0..extent",
         source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
@@ -71,10 +71,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnScatterAdd",
         parameters: &[
-            input(SELF, ADDABLE, 1, 8),
-            input(INDEX, INDEXES, 1, 8),
-            input(SRC, ADDABLE, 1, 8),
-            output(OUT, ADDABLE, 1, 8),
+            input(SELF, ADDABLE, 1, 8).or_scalar(),
+            input(INDEX, INDEXES, 1, 8).or_scalar(),
+            input(SRC, ADDABLE, 1, 8).or_scalar(),
+            output(OUT, ADDABLE, 1, 8).or_scalar(),
         ],
         limits: "index within src and, except along dim, within self; one element type; indices in 0..extent",
         source: "CANN 8.1 aclnn API reference, aclnnScatterAdd",
@@ -95,10 +95,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexAdd",
         parameters: &[
-            input(SELF, ADDABLE, 1, 8),
-            input(INDEX, INDEXES, 1, 1),
-            input(SOURCE, ADDABLE, 1, 8),
-            output(OUT, ADDABLE, 1, 8),
+            input(SELF, ADDABLE, 1, 8).or_scalar(),
+            input(INDEX, INDEXES, 1, 1).or_scalar(),
+            input(SOURCE, ADDABLE, 1, 8).or_scalar(),
+            output(OUT, ADDABLE, 1, 8).or_scalar(),
         ],
         limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
         source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAdd.md",

@@ -123,7 +123,8 @@ pub(crate) fn between_distributions(
     });
 }
 
-/// Computes the loss `-weight * log_probability[label]`, and sum of the label weights.
+/// Computes the loss `-weight * log_probability[label]`, and the sum of the label weights unless each
+/// row keeps its loss.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     targets: Targets<'_>,
@@ -146,7 +147,9 @@ pub(crate) fn negative_log_likelihood(
         LossReduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
         LossReduction::Mean => f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / weight]),
     }
-    f32::store(&total.collapsed(), 0, &[weight]);
+    if reduction != LossReduction::None {
+        f32::store(&total.collapsed(), 0, &[weight]);
+    }
     Ok(())
 }
 

@@ -67,7 +67,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 0, 1),
             output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
         ],
-        limits: "self [N, C] or [C], target [N] or none; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum)",
+        limits: "self [N, C] or [C], target [N] or none; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum); \
+                 none leaves totalWeightOut unchanged",
         source: "CANN 8.1 aclnn API reference, aclnnNLLLoss",
         plan: likelihood,
     },
@@ -95,8 +96,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 0, 3),
             output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
         ],
-        limits: "self [N, C, H, W], target [N, H, W]; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum); out as target for none; \
-                 one element type",
+        limits: "self [N, C, H, W], target [N, H, W]; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum); out as target for none, which leaves \
+                 totalWeightOut unchanged; one element type",
         source: "ops-nn loss/nll_loss/docs/aclnnNLLLoss2d.md",
         plan: |call| {
             expect_plane(call, &[WEIGHT, OUT, TOTAL_WEIGHT_OUT], OUT)?;

@@ -6,7 +6,7 @@ use crate::matmul::kernels::{self as matmul, Precision, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, inputs, outputs, unmodelled};
+use crate::operator::row::{Operator, Parameter, input, inputs, ints, outputs};
 use crate::operator::sets::{FLOATING, INDEX64};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
@@ -18,7 +18,7 @@ const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupTy
                       N], one out [M, N]; groupType 2: the groups split K of one x [M, K] and one weight [K, N]; out \
                       [groups, M, N]; groupListOptional has the ends (groupListType 0) or the lengths (1) of the \
                       groups; splitItem 0 or 1 for several outputs, 2 or 3 for one; one element type, bias of FLOAT \
-                      for BFLOAT16; actType 0";
+                      for BFLOAT16; actType 0; a tuning configuration changes no result";
 
 const V4: [Parameter; 5] = [
     inputs(X_LIST, FLOATING, 2, 6),
@@ -29,7 +29,7 @@ const V4: [Parameter; 5] = [
 ];
 const V5: [Parameter; 6] = {
     let [x, weight, bias, groups, out] = V4;
-    [x, weight, bias, groups, unmodelled(TUNING_CONFIG_OPTIONAL), out]
+    [x, weight, bias, groups, ints(TUNING_CONFIG_OPTIONAL).optional(), out]
 };
 
 pub(crate) const OPERATORS: &[Operator] = &[

@@ -21,7 +21,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(MAT2, FLOATING, 1, 6).or_blocked(),
             output(OUT, FLOATING, 0, 6),
         ],
-        limits: "shapes as torch.matmul; computed in the common type; cubeMathType 0–4, 2 not for BFLOAT16, 3 only for FLOAT",
+        limits: "shapes as torch.matmul; computed in the common type; cubeMathType 0–4, 2 not for BFLOAT16, 1 and 3 without effect on 16 bits",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmul.md",
         plan: |call| matmul(call, MAT2),
     },
@@ -173,7 +173,7 @@ pub(crate) fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
-        (3, AclType::F16 | AclType::BF16) => refuse("3 (USE_HF32) is legal for FLOAT only"),
+        // CANN's host code ignores 3 (USE_HF32) for 16-bit types, which programs pass for every type.
         (0 | 4, _) | (1..=3, AclType::F16 | AclType::BF16) => Ok(Precision::Keep),
         (1 | 3, _) => Ok(Precision::HalfFloat32),
         (2, _) => Ok(Precision::Half),

@@ -8,7 +8,7 @@ use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, in_place, input, output};
-use crate::operator::sets::{FLOATING, SINGLE};
+use crate::operator::sets::{FLOATING, REAL, SINGLE};
 use crate::operator::{CallPlan, Refusal};
 use crate::reduction::kernels::{self as reduce, Form};
 use crate::view::StridedView;
@@ -74,14 +74,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSoftmax",
-        parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
+        parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-nn activation/softmax_v2/docs/aclnnSoftmax.md",
         plan: |call| softmax(call, Form::Plain),
     },
     Operator {
         name: "aclnnLogSoftmax",
-        parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
+        parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmax",
         plan: |call| softmax(call, Form::Log),

@@ -31,6 +31,8 @@ pub struct OperatorCall {
     signature: &'static Signature,
     /// An in-place tensor appears first and last.
     arguments: Vec<CheckedArgument>,
+    /// What CANN's host code does not check, for strict mode.
+    notes: Vec<String>,
 }
 
 fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Refusal {
@@ -43,7 +45,7 @@ fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Ref
 ///
 /// Reports the first broken rule.
 pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Result<OperatorCall, Refusal> {
-    let mut slots = 0;
+    let (mut slots, mut notes) = (0, Vec::new());
     let mut checked = Vec::with_capacity(signature.row.len());
     let parameters = signature.parameters();
     if arguments.len() != parameters.len() {
@@ -60,6 +62,7 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
             (ParameterKind::Tensor { role, dtypes, ranks, layout, .. }, CallArgument::Tensor(Some(desc))) => {
                 let tensor = tensor(&desc, role, dtypes, ranks, layout, ViewIndex(slots))
                     .map_err(|text| refuse(INVALID, &text))?;
+                notes.extend(past_storage(&desc, &tensor).map(|text| refuse(INVALID, &text).message));
                 slots += 1;
                 CheckedArgument::Tensor(Some(tensor))
             }
@@ -74,6 +77,7 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
                 for (i, desc) in list.iter().enumerate() {
                     let tensor = tensor(desc, role, dtypes, ranks, layout, ViewIndex(slots))
                         .map_err(|text| refuse(INVALID, &format!("tensor {i} of the list: {text}")))?;
+                    notes.extend(past_storage(desc, &tensor).map(|text| refuse(INVALID, &text).message));
                     slots += 1;
                     tensors.push(tensor);
                 }
@@ -112,7 +116,22 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
     {
         checked.push(CheckedArgument::Tensor(target.clone()));
     }
-    Ok(OperatorCall { signature, arguments: checked })
+    Ok(OperatorCall { signature, arguments: checked, notes })
+}
+
+/// CANN's host code does not compare a view with its storage; the memory alone bounds it.
+fn past_storage(desc: &TensorDesc, tensor: &CheckedTensor) -> Option<String> {
+    if tensor.fractal.is_some() || tensor.is_empty() {
+        return None;
+    }
+    let (_, last) = extent(&tensor.dims, &tensor.strides, tensor.offset)?;
+    let storage = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim))?;
+    (last as i64 >= storage).then(|| {
+        format!(
+            "dims {:?} with strides {:?} and offset {} reach element {last} of a storage {:?} of {storage} elements",
+            tensor.dims, tensor.strides, tensor.offset, desc.storage
+        )
+    })
 }
 
 fn is_absent(argument: &CallArgument) -> bool {
@@ -158,11 +177,13 @@ fn tensor(
         ));
     }
     let rank = desc.dims.len();
-    let RankLimits { least, most } = ranks;
-    if rank < least || rank > most {
+    let RankLimits { least, most, or_scalar } = ranks;
+    let is_scalar = rank == 0 && or_scalar;
+    if !is_scalar && (rank < least || rank > most) {
         return Err(format!("expected {least} to {most} dims, found {rank}: {:?}", desc.dims));
     }
-    let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+    let (dims, strides) = if is_scalar { (&[1][..], &[1][..]) } else { (&desc.dims[..], &desc.strides[..]) };
+    let dims = dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
     // Plans multiply even the extents of empty tensors.
     let bytes =
@@ -170,7 +191,7 @@ fn tensor(
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(format!("dims {dims:?} of {} overflow", dtype.name()));
     }
-    let strides: Vec<isize> = desc.strides.iter().map(|&stride| stride as isize).collect();
+    let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
     if strides.iter().any(|&stride| stride < 0) {
         return Err(format!("expected strides of at least 0, found {:?}", desc.strides));
     }
@@ -185,16 +206,7 @@ fn tensor(
     }
     let fractal = if is_blocked { Some(blocks(desc, dtype, &dims, &strides)?) } else { None };
     if fractal.is_none() && dims.iter().all(|&dim| dim > 0) {
-        let (_, last) = extent(&dims, &strides, offset).ok_or_else(|| format!("dims {dims:?} overflow"))?;
-        let storage =
-            desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim)).unwrap_or(i64::MAX);
-        if last as i64 >= storage {
-            return Err(format!(
-                "dims {dims:?} with strides {strides:?} and offset {offset} reach element {last} of a storage {:?} of \
-                 {storage} elements",
-                desc.storage
-            ));
-        }
+        extent(&dims, &strides, offset).ok_or_else(|| format!("dims {dims:?} overflow"))?;
         if desc.address == 0 {
             return Err("has elements but its device address is NULL".to_owned());
         }
@@ -237,8 +249,12 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
             "expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}"
         ));
     };
-    // Only the storage tells the orientation if a dim is 1.
-    let found = known.iter().find(|(_, storage)| *storage == desc.storage).map(|(fractal, _)| *fractal);
+    // Only the storage tells the orientation if a dim is 1. Flat storage has just the element count,
+    // which CANN's host code accepts.
+    let is_flat = |fractal: &Fractal| desc.storage[..] == [fractal.storage_len() as i64];
+    let exact = known.iter().find(|(_, storage)| *storage == desc.storage);
+    let found =
+        exact.or_else(|| known.iter().find(|(fractal, _)| is_flat(fractal))).map(|(fractal, _)| *fractal);
     let fractal = found.ok_or_else(|| {
         format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage)
     })?;
@@ -391,6 +407,20 @@ impl OperatorCall {
         Ok(if value < 0 { value + extent } else { value } as usize)
     }
 
+    /// Works like [`OperatorCall::expect_shape`], but no dims and one dim of extent 1 are the same.
+    pub(crate) fn expect_shape_or_one(
+        &self,
+        name: Name<CheckedTensor>,
+        expected: &[usize],
+        why: &str,
+    ) -> Result<(), Refusal> {
+        let is_one = |dims: &[usize]| matches!(dims, [] | [1]);
+        if is_one(expected) && is_one(&self.tensor(name)?.dims) {
+            return Ok(());
+        }
+        self.expect_shape(name, expected, why)
+    }
+
     pub(crate) fn expect_channels_second(&self, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
         for &name in names {
             if let Some(tensor) = self.tensor_if_given(name)?
@@ -473,7 +503,9 @@ impl OperatorCall {
     ///
     /// Reports the first broken rule.
     pub fn plan(&self) -> Result<CallPlan, Refusal> {
-        (self.signature.operator.plan)(self)
+        let mut plan = (self.signature.operator.plan)(self)?;
+        plan.notes.extend(self.notes.iter().cloned());
+        Ok(plan)
     }
 
     /// Lists the call's tensors in slot order.

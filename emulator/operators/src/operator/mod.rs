@@ -122,7 +122,7 @@ pub fn markdown() -> String {
                     "{role} tensor{}, {}, rank {}–{}{}",
                     if need == Nullability::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
-                    ranks.least,
+                    if ranks.or_scalar { 0 } else { ranks.least },
                     ranks.most,
                     layout.words()
                 ),

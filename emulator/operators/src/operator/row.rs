@@ -93,6 +93,8 @@ pub(crate) struct Parameter {
 pub(crate) struct RankLimits {
     pub(crate) least: usize,
     pub(crate) most: usize,
+    /// A tensor without dims counts as one of extent 1, as in CANN's host code.
+    pub(crate) or_scalar: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +160,7 @@ const fn tensor(
     high: usize,
 ) -> Parameter {
     let (need, layout, ranks) =
-        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high });
+        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high, or_scalar: false });
     Parameter { name: name.text(), kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
@@ -170,7 +172,7 @@ const fn tensors(
     high: usize,
 ) -> Parameter {
     let (need, layout, ranks) =
-        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high });
+        (Nullability::Required, Layout::Strided, RankLimits { least: low, most: high, or_scalar: false });
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 
@@ -286,6 +288,18 @@ impl Parameter {
             }
             ParameterKind::Scalar(_) => ParameterKind::Scalar(Nullability::Optional),
             ParameterKind::Ints(_) => ParameterKind::Ints(Nullability::Optional),
+            other => other,
+        };
+        Self { name: self.name, kind }
+    }
+
+    /// A tensor without dims counts as one of extent 1.
+    pub(crate) const fn or_scalar(self) -> Self {
+        let kind = match self.kind {
+            ParameterKind::Tensor { role, need, dtypes, ranks, layout } => {
+                let ranks = RankLimits { or_scalar: true, ..ranks };
+                ParameterKind::Tensor { role, need, dtypes, ranks, layout }
+            }
             other => other,
         };
         Self { name: self.name, kind }

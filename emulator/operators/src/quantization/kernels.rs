@@ -6,6 +6,7 @@
 use crate::Tiles;
 use crate::dtype::AclType;
 use crate::lane::Lane;
+use crate::math;
 use crate::reduction::kernels::rows;
 use crate::view::StridedView;
 
@@ -18,13 +19,27 @@ const TILE_COLS: usize = 64;
 ///
 /// # Shapes
 ///
-/// `x: [.., k]`, `y: [.., k]`, `scale: [..]`.
-pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &StridedView, y: &StridedView, scale: &StridedView) {
+/// `x: [.., k]`, `smooth: [k]`, which multiplies each row, `y: [.., k]`, `scale: [..]`.
+pub(crate) fn dynamic_quant(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    smooth: Option<&StridedView>,
+    y: &StridedView,
+    scale: &StridedView,
+) {
     let row_len = x.dims()[x.rank() - 1];
     let (count, x, y, scale) = (scale.len(), x.collapsed(), y.collapsed(), scale.collapsed());
+    let smooth = smooth.map(|smooth| {
+        let mut factors = vec![0f32; row_len];
+        f32::load(&smooth.collapsed(), 0, &mut factors);
+        factors
+    });
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, row * row_len, &mut buffer);
+        if let Some(smooth) = &smooth {
+            math::multiply(&mut buffer, smooth);
+        }
         let factor = quantized(&mut buffer);
         f32::store(&y, row * row_len, &buffer);
         f32::store(&scale, row, &[factor]);

@@ -29,10 +29,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
         name: "aclnnDynamicQuant",
         parameters: &[
             input(X, HALVES, 2, 8),
+            input(SMOOTH_SCALES_OPTIONAL, HALVES, 1, 1).optional(),
             output(Y_OUT, BYTES, 2, 8).contiguous(),
             output(SCALE_OUT, SINGLE, 1, 7).contiguous(),
         ],
-        limits: "yOut has the shape of x; scaleOut has the dims of x without the last",
+        limits: "yOut has the shape of x; scaleOut has the dims of x without the last; smoothScalesOptional has the last \
+                 dim and the type of x",
         source: "CANN 8.1 aclnn API reference, aclnnDynamicQuant",
         plan: dynamic_quant,
     },
@@ -123,9 +125,15 @@ fn dynamic_quant(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(X)?;
     call.expect_shape(Y_OUT, &x.dims, "of x")?;
     call.expect_shape(SCALE_OUT, &x.dims[..x.rank() - 1], "of x without the last dim")?;
+    let smooth = call.tensor_if_given(SMOOTH_SCALES_OPTIONAL)?.map(|smooth| smooth.slot);
+    if smooth.is_some() {
+        call.expect_dtype(SMOOTH_SCALES_OPTIONAL, x.dtype, "the type of x")?;
+        call.expect_shape(SMOOTH_SCALES_OPTIONAL, &x.dims[x.rank() - 1..], "the last dim of x")?;
+    }
     let (x, y, scale) = (x.slot, call.tensor(Y_OUT)?.slot, call.tensor(SCALE_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        quantize::dynamic_quant(tiles, views.of(x), views.of(y), views.of(scale));
+        let smooth = smooth.map(|slot| views.of(slot));
+        quantize::dynamic_quant(tiles, views.of(x), smooth, views.of(y), views.of(scale));
         Ok(())
     })
 }

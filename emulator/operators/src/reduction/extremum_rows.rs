@@ -23,7 +23,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMinDim",
         parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
+            input(SELF, ARITHMETIC, 1, 8).or_scalar(),
             output(OUT, ARITHMETIC, 0, 8),
             output(INDICES, INDEXES, 0, 8),
         ],
@@ -163,7 +163,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MIN_OUT, ARITHMETIC, 0, 8),
             output(MAX_OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "self is not empty; outputs have no dims and the type of self",
+        limits: "self is not empty; outputs have no dims or [1], and the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAminmaxAll",
         plan: |call| ends(call, (0..call.tensor(SELF)?.rank()).collect(), false),
     },
@@ -246,7 +246,7 @@ fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Ca
         call.expect_dtype(values, x.dtype, "the type of self")?;
     }
     for name in outputs.values.into_iter().chain(outputs.places) {
-        call.expect_shape(name, &shape, "of self without dim, or with 1 there if it is kept")?;
+        call.expect_shape_or_one(name, &shape, "of self without dim, or with 1 there if it is kept")?;
     }
     let slot_of = |name: Option<Name<CheckedTensor>>| {
         name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose()
@@ -379,7 +379,7 @@ fn ends(call: &OperatorCall, over: Vec<usize>, keep: bool) -> Result<CallPlan, R
     let shape = reduced_shape(&x.dims, &over, keep);
     for name in [MIN_OUT, MAX_OUT] {
         call.expect_dtype(name, x.dtype, "the type of self")?;
-        call.expect_shape(name, &shape, "of self without the reduced dims")?;
+        call.expect_shape_or_one(name, &shape, "of self without the reduced dims")?;
     }
     let (slot, dtype, count) = (x.slot, x.dtype, reduced_len(&x.dims, &over));
     let (low, high) = (call.tensor(MIN_OUT)?.slot, call.tensor(MAX_OUT)?.slot);

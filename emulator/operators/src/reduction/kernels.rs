@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::Tiles;
+use crate::dtype::AclType;
 use crate::lane::{Arithmetic, BLOCK, Lane};
 use crate::math;
 use crate::view::StridedView;
@@ -214,8 +215,11 @@ pub(crate) enum Form {
     Log,
 }
 
-/// Computes in f32, over `row_len` trailing elements.
+/// Computes over `row_len` trailing elements, in f32 or, for doubles, in f64.
 pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
+    if x.dtype() == AclType::F64 {
+        return softmax_of_doubles(tiles, x, row_len, out, form);
+    }
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
@@ -234,6 +238,23 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
             }
         }
         f32::store(&out, row * row_len, &buffer);
+    });
+}
+
+fn softmax_of_doubles(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
+    let (count, x, out) = (x.len() / row_len.max(1), x.collapsed(), out.collapsed());
+    rows(tiles, count, row_len, &|row| {
+        let mut buffer = vec![0f64; row_len];
+        f64::load(&x, row * row_len, &mut buffer);
+        let max = buffer.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = buffer.iter().map(|value| (value - max).exp()).sum();
+        for value in &mut buffer {
+            *value = match form {
+                Form::Plain => (*value - max).exp() / sum,
+                Form::Log => *value - max - sum.ln(),
+            };
+        }
+        f64::store(&out, row * row_len, &buffer);
     });
 }
 

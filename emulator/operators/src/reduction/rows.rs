@@ -48,7 +48,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxDim",
-        parameters: &[input(SELF, MAX_DIM, 1, 8), output(OUT, MAX_DIM, 0, 8), output(INDICES, INDEXES, 0, 8)],
+        parameters: &[
+            input(SELF, MAX_DIM, 1, 8).or_scalar(),
+            output(OUT, MAX_DIM, 0, 8),
+            output(INDICES, INDEXES, 0, 8),
+        ],
         limits: "dim is not empty; out has the type of self; the first of equal maxima wins",
         source: "ops-math math/arg_max_with_value/docs/aclnnMaxDim.md (CANN 8.1: no INT32 in self)",
         plan: max_dim,
@@ -70,11 +74,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTopk",
         parameters: &[
-            input(SELF, NUMBER, 1, 8),
-            output(VALUES_OUT, NUMBER, 1, 8),
-            output(INDICES_OUT, INDEX64, 1, 8),
+            input(SELF, NUMBER, 1, 8).or_scalar(),
+            output(VALUES_OUT, NUMBER, 1, 8).or_scalar(),
+            output(INDICES_OUT, INDEX64, 1, 8).or_scalar(),
         ],
-        limits: "0 <= k <= extent of dim; sorted is true; the lower index of equal values comes first",
+        limits: "0 <= k <= extent of dim; the values are always sorted; the lower index of equal values comes first",
         source: "CANN 8.1 aclnn API reference, aclnnTopk",
         plan: topk,
     },
@@ -148,7 +152,7 @@ fn sum(
     if x.dtype.is_float() && !computed.is_float() {
         return Err(call.refuse(DTYPE, format!("{computed} cannot hold a sum of {}", x.dtype)));
     }
-    call.expect_shape(
+    call.expect_shape_or_one(
         OUT,
         &reduced_shape(&x.dims, &dims, call.flag(keep_name)?),
         "of self without the reduced dims",
@@ -197,7 +201,7 @@ fn max_dim(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let shape = reduced_shape(&x.dims, &dims, call.flag(KEEPDIM)?);
     for name in [OUT, INDICES] {
-        call.expect_shape(name, &shape, "of self without dim, or with 1 there if keepdim")?;
+        call.expect_shape_or_one(name, &shape, "of self without dim, or with 1 there if keepdim")?;
     }
     greatest(x, dims, Some(OUT), Some(INDICES), call)
 }
@@ -256,9 +260,6 @@ fn topk(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let k = call.int(K)?;
     if k < 0 || k > x.dims[dim] as i64 {
         return Err(call.refuse(K, format!("expected 0 to {} (extent of dim {dim}), found {k}", x.dims[dim])));
-    }
-    if !call.flag(SORTED)? {
-        return Err(call.refuse(SORTED, "expected true: the card always sorts"));
     }
     let mut shape = x.dims.clone();
     shape[dim] = k as usize;

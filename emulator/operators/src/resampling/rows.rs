@@ -39,7 +39,7 @@ macro_rules! nearest {
                 input(SELF, FLOATING, $rank, $rank),
                 output(OUT, FLOATING, $rank, $rank),
             ],
-            limits: "outputSize has the extents after the channels; a scale of 0 means none; out has the type of self",
+            limits: "outputSize has the extents after the channels; a scale of 0 means none, and so do scales of 1 with another size; out has the type of self",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| picked(call, SELF, places(call, [SELF, OUT], &[$($scale),*], $way)?),
         }
@@ -51,7 +51,7 @@ macro_rules! nearest {
                 input($grad, FLOATING, $rank, $rank),
                 output($out, FLOATING, $rank, $rank),
             ],
-            limits: "the output has the shape inputSize and the type of the gradient; a scale of 0 means none",
+            limits: "the output has the shape inputSize and the type of the gradient; a scale of 0 means none, and so do scales of 1 with another size",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| {
                 expect_input_size(call, $out)?;
@@ -69,7 +69,7 @@ macro_rules! blended {
                 input($x, FLOATING, $rank, $rank),
                 output(OUT, FLOATING, $rank, $rank),
             ],
-            limits: concat!("outputSize has the extents after the channels; a scale of 0 means none", $limits, "; out has the type of ", "the input"),
+            limits: concat!("outputSize has the extents after the channels; a scale of 0 means none, and so do scales of 1 with another size", $limits, "; out has the type of ", "the input"),
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| blended(call, [$x, OUT], &[$($scale),*], $way),
         }
@@ -81,7 +81,7 @@ macro_rules! blended {
                 input($grad, FLOATING, $rank, $rank),
                 output($out, FLOATING, $rank, $rank),
             ],
-            limits: concat!("the output has the shape inputSize and the type of the gradient; a scale of 0 means none", $limits),
+            limits: concat!("the output has the shape inputSize and the type of the gradient; a scale of 0 means none, and so do scales of 1 with another size", $limits),
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| blended_grad(call, [$out, $grad], &[$($scale),*], $way),
         }
@@ -143,13 +143,16 @@ fn expect_input_size(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<()
     call.expect_shape(out, &shape, "inputSize")
 }
 
-/// Index, input extent, output extent, and given scale or 0.
+/// Index, input extent, output extent, and scale; 0 means that the extents give it.
 struct ResizedDim {
     dim: usize,
     own: usize,
     extent: usize,
     scale: f64,
 }
+
+/// Deviation from 1 up to which a scale counts as 1, as in CANN's host code.
+const UNIT_TOLERANCE: f64 = 1e-9;
 
 /// The two tensors have the same format.
 fn sides(
@@ -175,7 +178,13 @@ fn sides(
         let scale = scales.get(at).map_or(Ok(0.0), |&name| call.float(name))?;
         Ok(ResizedDim { dim: first + at, own: x.dims[first + at], extent: extent as usize, scale })
     };
-    size.iter().enumerate().map(side).collect()
+    let mut sides: Vec<ResizedDim> = size.iter().enumerate().map(side).collect::<Result<_, _>>()?;
+    // A caller without scales passes 1 for each: CANN then resizes by the sizes.
+    let are_units = sides.iter().all(|side| (side.scale - 1.0).abs() < UNIT_TOLERANCE);
+    if are_units && sides.iter().any(|side| side.own != side.extent) {
+        sides.iter_mut().for_each(|side| side.scale = 0.0);
+    }
+    Ok(sides)
 }
 
 /// Selects one nearest element per grid position.

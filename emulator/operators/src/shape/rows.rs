@@ -15,7 +15,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCat",
         parameters: &[inputs(TENSORS, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
-        limits: "at least one tensor; equal extents except along dim; out has the common type",
+        limits: "at least one tensor; equal extents except along dim; out can store the common type",
         source: "ops-math conversion/concat_d/docs/aclnnCat.md",
         plan: cat,
     },
@@ -124,7 +124,7 @@ fn cat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         parts.push((tensor.slot, tensor.dims[dim]));
     }
     call.expect_shape(OUT, &expected, "of the tensors, concatenated along dim")?;
-    call.expect_dtype(OUT, common, "the common type of the tensors")?;
+    call.expect_cast(OUT, common)?;
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
         let mut start = 0;

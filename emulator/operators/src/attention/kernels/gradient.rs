@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::attention::kernels::{AttentionBatch, COPIES, ROWS, SMALL, VisibleKeys, union};
+use crate::attention::kernels::{AttentionBatch, COPIES, DROPOUT_KEYS, ROWS, SMALL, VisibleKeys, union};
 use crate::lane::Lane;
 use crate::math;
 use crate::matmul::kernels::Precision;
@@ -25,6 +25,7 @@ use crate::{Serial, Tiles};
 
 /// Number of keys that meet a block of rows.
 const KEYS: usize = 256;
+const _: () = assert!(KEYS <= DROPOUT_KEYS, "a block is one call");
 /// Number of keys per tile.
 const RANGE: usize = 2 * KEYS;
 
@@ -90,6 +91,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
             batch: &job.batches[batch],
             sights: &sights[batch],
             head,
+            group,
             scale: job.scale,
             rows: group * rows,
             depth,
@@ -117,6 +119,8 @@ struct GradientHead<'a> {
     batch: &'a AttentionBatch,
     sights: &'a [VisibleKeys],
     head: usize,
+    /// Query heads per key/value head.
+    group: usize,
     scale: f32,
     rows: usize,
     depth: usize,
@@ -290,7 +294,15 @@ impl GradientHead<'_> {
         f32::load(&self.statistics[0], row * COPIES, &mut max);
         f32::load(&self.statistics[1], row * COPIES, &mut sum);
         math::exp_scaled(weights, self.scale, max[0], 1.0 / sum[0]);
+        let query_head = self.head * self.group + row / self.sights.len();
+        let place = self.batch.place(query_head, row % self.sights.len(), block.start + from);
+        if let Some(dropout) = &self.batch.dropout {
+            dropout.apply(place, grads);
+        }
         math::softmax_grad(grads, weights, total, self.scale);
+        if let Some(dropout) = &self.batch.dropout {
+            dropout.apply(place, weights);
+        }
         if sight.gaps
             && let Some(mask) = &self.batch.mask
         {
@@ -344,6 +356,8 @@ mod tests {
             mask: None,
             before: i64::MAX,
             after: (keys - rows) as i64,
+            bias: None,
+            dropout: None,
         };
         let batches: Vec<AttentionBatch> = (0..batches).map(batch).collect();
         let statistics = Statistics::MaxAndSum(max.clone(), sum.clone());

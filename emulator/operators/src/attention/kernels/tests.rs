@@ -80,6 +80,8 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
                 mask: None,
                 before: i64::MAX,
                 after: lengths[b].1 as i64 - lengths[b].0 as i64,
+                bias: None,
+                dropout: None,
             })
             .collect(),
         scale: 0.25,
@@ -129,6 +131,8 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
             mask: Some(view(&mut mask, AclType::Bool, &[1, keys])),
             before: i64::MAX,
             after: i64::MAX,
+            bias: None,
+            dropout: None,
         }],
         scale: 0.125,
         out: view(&mut out, AclType::F32, &[1, heads, 1, depth]),
@@ -163,6 +167,8 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
             mask: Some(view(&mut mask, AclType::Bool, &[rows, keys])),
             before: i64::MAX,
             after: i64::MAX,
+            bias: None,
+            dropout: None,
         }],
         scale: 1.0,
         out: view(&mut out, AclType::F32, &[1, 1, rows, depth]),
@@ -187,6 +193,8 @@ fn no_keys_give_zeros() {
             mask: None,
             before: i64::MAX,
             after: i64::MAX,
+            bias: None,
+            dropout: None,
         }],
         scale: 1.0,
         out: view(&mut out, AclType::F32, &[1, 1, 2, 4]),
@@ -221,6 +229,8 @@ fn bf16_in_a_token_major_layout() {
             mask: None,
             before: i64::MAX,
             after: 0,
+            bias: None,
+            dropout: None,
         }],
         scale: 0.25,
         out: vo,
@@ -292,6 +302,8 @@ impl Stored {
             mask: None,
             before: i64::MAX,
             after: i64::MAX,
+            bias: None,
+            dropout: None,
         };
         change(&mut batch);
         let job = Attention {

@@ -94,6 +94,35 @@ pub(super) fn mask(
     Ok(Mask::Full(mask.slot))
 }
 
+/// Returns the addends of the scores, `[B or 1, N, Q, KV]` or larger in the last two dims.
+pub(super) fn bias(
+    call: &OperatorCall,
+    request: &AttentionRequest<'_>,
+    rows: &QueryRows,
+    keys: &KeyRows,
+) -> Result<Option<ViewIndex>, Refusal> {
+    let Some(bias) = request.bias else { return Ok(None) };
+    let (name, query) = (request.bias_name, rows.extents);
+    let longest = keys.lengths.iter().copied().max().unwrap_or(0);
+    call.expect_dtype(name, call.tensor(QUERY)?.dtype, "the type of query")?;
+    let [batch, heads, positions, lines] = bias.dims[..] else {
+        return Err(call.refuse(name, format!("expected 4 dims, found {:?}", bias.dims)));
+    };
+    let legal = !rows.order.is_packed()
+        && (batch == 1 || batch == query.batch)
+        && heads == query.heads
+        && positions >= query.len
+        && lines >= longest;
+    if legal {
+        return Ok(Some(bias.slot));
+    }
+    let text = format!(
+        "expected [{} or 1, {}, {} or more, {longest} or more] and no packed layout, found {:?}",
+        query.batch, query.heads, query.len, bias.dims
+    );
+    Err(call.refuse(name, text))
+}
+
 pub(super) fn of_batches(mask: &StridedView, query: Extents) -> StridedView {
     let three = match mask.rank() {
         // One query position: [B, KV]; else [Q, KV] for all batches.

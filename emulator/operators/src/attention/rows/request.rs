@@ -21,6 +21,9 @@ pub(super) struct AttentionRequest<'a> {
     pub(super) block_size: i64,
     pub(super) mask: Option<&'a CheckedTensor>,
     pub(super) mask_name: Name<CheckedTensor>,
+    /// Bias of the scores.
+    pub(super) bias: Option<&'a CheckedTensor>,
+    pub(super) bias_name: Name<CheckedTensor>,
     pub(super) query_lengths: Option<&'a [i64]>,
     pub(super) query_lengths_name: Name<[i64]>,
     pub(super) key_lengths: Option<&'a [i64]>,

@@ -23,6 +23,8 @@ struct Case {
     after: i64,
     sums: bool,
     listed: bool,
+    /// Of each batch, or of all if one.
+    bias: Option<Data>,
 }
 
 impl Case {
@@ -44,6 +46,7 @@ impl Case {
             after: 2_147_483_647,
             sums: false,
             listed: false,
+            bias: None,
         }
     }
 
@@ -100,13 +103,13 @@ impl Case {
         let (mut key, mut value) = (parts(k), parts(v));
         let mut out = Data::blank(self.dtype, &self.dims(output, self.batch, self.heads, self.rows));
         let mut sums = Data::blank(AclType::F32, &[self.batch, self.heads, self.rows, 1]);
-        let mut mask = self.mask.clone();
+        let (mut mask, mut bias) = (self.mask.clone(), self.bias.clone());
         let lengths = |values: &'a Option<Vec<i64>>| values.as_deref().map_or(Arg::NoInts, Arg::Ints);
         let mut arguments = vec![
             Arg::T(&mut query),
             Arg::List(key.iter_mut().collect()),
             Arg::List(value.iter_mut().collect()),
-            Arg::Null,
+            bias.as_mut().map_or(Arg::Null, Arg::T),
             mask.as_mut().map_or(Arg::Null, Arg::T),
             lengths(&self.row_lengths),
             lengths(&self.key_lengths),
@@ -144,6 +147,12 @@ impl Case {
     ) -> (Vec<f64>, Vec<f64>) {
         let mut wanted = vec![0.0; q.len()];
         let mut logs = Vec::new();
+        let biases = self.bias.as_ref().map(Data::values);
+        let bias = |[b, n, i, j]: [usize; 4]| {
+            let (Some(values), Some(data)) = (&biases, &self.bias) else { return 0.0 };
+            let [batch, heads, rows, keys] = data.dims[..] else { panic!("four dims") };
+            values[((b.min(batch - 1) * heads + n) * rows + i) * keys + j]
+        };
         for b in 0..self.batch {
             for n in 0..self.heads {
                 let head = n / (self.heads / self.kv_heads);
@@ -153,7 +162,8 @@ impl Case {
                     let weights: Vec<f64> = (0..self.keys)
                         .map(|j| {
                             let dot: f64 = (0..self.depth).map(|d| row(d) * k[at(j, d)]).sum();
-                            if sees(b, i, j) { (SCALE * dot).exp() } else { 0.0 }
+                            let score = SCALE * dot + bias([b, n, i, j]);
+                            if sees(b, i, j) { score.exp() } else { 0.0 }
                         })
                         .collect();
                     let sum: f64 = weights.iter().sum();
@@ -258,6 +268,25 @@ fn masks_of_every_documented_shape() {
     case.agrees("rounded up", |_, i, j| (i * 32 + j) % 2 == 1);
     case.mask = Some(mask(&[6, 9], |i| i < 9));
     case.agrees("a row that sees nothing is zeros", |_, i, _| i > 0);
+}
+
+#[test]
+fn a_bias_is_added_to_the_scores_and_may_hide_keys() {
+    for (rows, keys, batch) in [(1, 9, 2), (5, 300, 1), (20, 33, 2)] {
+        for dtype in [AclType::F16, AclType::BF16] {
+            let dims = [batch, 4, rows, keys + 3];
+            let hides = |at: usize| at % (keys + 3) % 4 == 3;
+            let value = |(at, value): (usize, f64)| if hides(at) { f64::NEG_INFINITY } else { value };
+            let values: Vec<f64> =
+                varied(dims.iter().product(), 9).into_iter().enumerate().map(value).collect();
+            let bias = Some(Data::new(dtype, &dims, &values));
+            let case = Case { bias, sums: true, ..Case::new(dtype, "BNSD", rows, keys) };
+            case.agrees("bias", |_, _, _| true);
+        }
+    }
+    let short = Some(Data::new(AclType::F16, &[1, 4, 2, 8], &[0.0; 64]));
+    Case { bias: short, ..Case::new(AclType::F16, "BNSD", 2, 9) }
+        .refused("pseShiftOptional: expected [2 or 1, 4, 2 or more, 9 or more]");
 }
 
 #[test]
@@ -390,11 +419,12 @@ fn unmodelled_features_are_refused_by_name() {
         Arg::T(&mut query),
         Arg::List(vec![&mut key]),
         Arg::List(vec![&mut value]),
-        Arg::T(&mut scale),
         Arg::Null,
+        Arg::Null,
+        Arg::NoInts,
+        Arg::T(&mut scale),
     ];
-    arguments.push(Arg::NoInts);
-    arguments.extend(none(9));
+    arguments.extend(none(8));
     arguments.extend([
         Arg::I(1),
         Arg::F(1.0),
@@ -405,7 +435,7 @@ fn unmodelled_features_are_refused_by_name() {
         Arg::T(&mut out),
     ]);
     let parts = [
-        "aclnnIncreFlashAttentionV4: pseShift: is given, but the emulator does not model this feature: pass NULL",
+        "aclnnIncreFlashAttentionV4: dequantScale1: is given, but the emulator does not model this feature: pass NULL",
     ];
     refused("aclnnIncreFlashAttentionV4", arguments, &parts);
 }

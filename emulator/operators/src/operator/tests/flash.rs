@@ -18,6 +18,7 @@ struct Case {
     before: i64,
     after: i64,
     strided: bool,
+    kept: f64,
 }
 
 struct Values {
@@ -51,7 +52,27 @@ impl Case {
             before,
             after,
             strided,
+            kept: 1.0,
         }
+    }
+
+    fn is_kept(&self, [b, n, i, j]: [usize; 4]) -> bool {
+        (((b * self.heads + n) * self.rows + i) * self.keys + j) * 7 % 11 > 2
+    }
+
+    /// Returns what dropout makes of a weight of 1.
+    fn factor(&self, pair: [usize; 4]) -> f64 {
+        if self.kept == 1.0 { 1.0 } else { f64::from(u8::from(self.is_kept(pair))) / self.kept }
+    }
+
+    /// Returns the bits of all pairs, lowest first.
+    fn bits(&self) -> Data {
+        let pairs = (0..self.batch * self.heads * self.rows * self.keys)
+            .map(|at| u8::from(self.is_kept([0, 0, 0, at])))
+            .collect::<Vec<_>>();
+        let byte = |bits: &[u8]| bits.iter().rev().fold(0_u8, |byte, bit| byte << 1 | bit);
+        let bytes: Vec<f64> = pairs.chunks(8).map(|bits| f64::from(byte(bits))).collect();
+        Data::new(AclType::U8, &[bytes.len()], &bytes)
     }
 
     fn dims(&self, heads: usize, len: usize) -> Vec<usize> {
@@ -98,17 +119,19 @@ impl Case {
                     sum.push(total);
                     let shares: Vec<f64> = scores.iter().map(|score| (score - top).exp() / total).collect();
                     for (share, &j) in shares.iter().zip(&seen) {
+                        let share = share * self.factor([b, n, i, j]);
                         depth.clone().for_each(|d| out[row(d)] += share * value[at(j, d)]);
                     }
                     let held = |d: usize| rounded(out[row(d)], self.dtype);
                     let whole: f64 = depth.clone().map(|d| held(d) * out_grad[row(d)]).sum();
                     for (share, &j) in shares.iter().zip(&seen) {
                         let grad: f64 = depth.clone().map(|d| out_grad[row(d)] * value[at(j, d)]).sum();
-                        let grad = share * (grad - whole) * Self::SCALE;
+                        let factor = self.factor([b, n, i, j]);
+                        let grad = share * (grad * factor - whole) * Self::SCALE;
                         for d in depth.clone() {
                             grads[0][row(d)] += grad * key[at(j, d)];
                             grads[1][at(j, d)] += grad * query[row(d)];
-                            grads[2][at(j, d)] += share * out_grad[row(d)];
+                            grads[2][at(j, d)] += share * factor * out_grad[row(d)];
                         }
                     }
                 }
@@ -120,7 +143,7 @@ impl Case {
     fn attributes(&self) -> Vec<Arg<'static>> {
         vec![
             Arg::F(Self::SCALE),
-            Arg::F(1.0),
+            Arg::F(self.kept),
             Arg::I(self.before),
             Arg::I(self.after),
             Arg::I(self.heads as i64),
@@ -147,8 +170,9 @@ impl Case {
         let [mut max, mut sum] = [(); 2].map(|()| laid(Data::blank(AclType::F32, &statistics)));
         let (mut out, mut unused) = (queries(&vec![7.0; wanted.query.len()]), Data::blank(self.dtype, &[0]));
         let mut mask = self.mask.clone().map(laid);
-        let mut arguments =
-            vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::Null, Arg::Null, Arg::Null];
+        let mut bits = (self.kept < 1.0).then(|| self.bits());
+        let mut arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::Null];
+        arguments.extend([bits.as_mut().map_or(Arg::Null, Arg::T), Arg::Null]);
         arguments.extend([mask.as_mut().map_or(Arg::Null, Arg::T), Arg::NoInts]);
         arguments.extend(self.attributes());
         arguments.extend([Arg::T(&mut max), Arg::T(&mut sum), Arg::T(&mut unused), Arg::T(&mut out)]);
@@ -169,7 +193,8 @@ impl Case {
         let mut dq = queries(&vec![7.0; wanted.query.len()]);
         let (mut dk, mut dv) = (keys(&vec![7.0; wanted.key.len()]), keys(&vec![7.0; wanted.key.len()]));
         let mut arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::T(&mut dy)];
-        arguments.extend([Arg::Null, Arg::Null, Arg::Null, mask.as_mut().map_or(Arg::Null, Arg::T)]);
+        arguments.extend([Arg::Null, bits.as_mut().map_or(Arg::Null, Arg::T), Arg::Null]);
+        arguments.push(mask.as_mut().map_or(Arg::Null, Arg::T));
         arguments.extend([
             Arg::T(&mut greatest),
             Arg::T(&mut sums),
@@ -225,6 +250,18 @@ fn both_directions_in_every_layout_and_type() {
     }
     Case { batch: 1, heads: 2, kv_heads: 1, ..Case::new(AclType::F32, "BSND", 130, 1100) }
         .agrees("long", |_, _, _| true);
+}
+
+#[test]
+fn dropped_weights_are_zero_and_the_others_divided_by_the_kept_share() {
+    for (rows, keys) in [(6, 9), (5, 300)] {
+        let case = Case { kept: 0.75, ..Case::new(AclType::F32, "BNSD", rows, keys) };
+        case.agrees("dropout", |_, _, _| true);
+        let mask = mask(&[rows, keys], |at| at % keys > at / keys + keys - rows);
+        Case { mask, ..case }.agrees("dropout under a mask", |_, i, j| j <= i + keys - rows);
+    }
+    Case { kept: 1.5, ..Case::new(AclType::F32, "BNSD", 2, 2) }
+        .refused("keepProb: expected more than 0 and at most 1, found 1.5");
 }
 
 #[test]
@@ -355,7 +392,7 @@ fn tensors_that_do_not_fit_are_refused() {
         refused("aclnnFlashAttentionScore", arguments, &[part]);
     };
     let blank = Data::blank;
-    call(&|_| (), 0.9, "keepProb: expected 1, because dropout is not modelled, found 0.9");
+    call(&|_| (), 0.9, "dropMaskOptional: keepProb 0.9 needs a mask, found NULL");
     call(
         &|all| all[2] = blank(AclType::BF16, &[1, 5, 2, 16]),
         1.0,

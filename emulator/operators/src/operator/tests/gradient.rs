@@ -109,7 +109,7 @@ fn rms_norm_grad_refusals() {
         &[2, 1],
         (half, &[4]),
         (single, &[4]),
-        "rstd: expected shape [2, 3], or the same followed by [1]",
+        "rstd: expected shape [2, 3], with or without dims of 1",
     );
 }
 

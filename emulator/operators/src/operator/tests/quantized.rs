@@ -241,11 +241,11 @@ fn rows_refuse_what_the_page_excludes() {
         zeros(F32, &[2, 1]),
         "scaleOut: expected shape [2] (of x without the last dim), found [2, 1]",
     );
-    let (mut x, mut y, mut scale, mut smooth) = (x(), y(), scale(), zeros(BF16, &[3]));
+    let (mut x, mut y, mut scale, mut smooth) = (x(), y(), scale(), zeros(BF16, &[2]));
     let arguments = vec![Arg::T(&mut x), Arg::T(&mut smooth), Arg::T(&mut y), Arg::T(&mut scale)];
     refused(
         "aclnnDynamicQuant",
         arguments,
-        &["smoothScalesOptional: is given, but the emulator does not model"],
+        &["smoothScalesOptional: expected shape [3] (the last dim of x), found [2]"],
     );
 }

@@ -164,6 +164,8 @@ fn a_sequence_has_the_same_bits_alone_and_in_a_batch() {
                 mask: None,
                 before: i64::MAX,
                 after: lengths[of].1 as i64 - lengths[of].0 as i64,
+                bias: None,
+                dropout: None,
             };
             let dims = [chosen.len(), 4, rows, DEPTH];
             let job = Attention {
