@@ -3,6 +3,7 @@
 //! `slots` uses every machine slot of a process, and `timed` measures the memory of its process.
 
 mod accounting;
+mod batch;
 mod capture;
 mod capture_limits;
 mod collective_failures;

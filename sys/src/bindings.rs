@@ -579,6 +579,28 @@ pub struct aclCompileOpt(pub ::std::os::raw::c_uint);
 /// Parameters of a process or of a context.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclSysParamOpt(pub ::std::os::raw::c_uint);
+#[repr(transparent)]
+/// Operations on a card's cache.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct aclrtCmoType(pub ::std::os::raw::c_uint);
+#[repr(transparent)]
+/// Selects the member of aclrtStreamAttrValue.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct aclrtStreamAttr(pub ::std::os::raw::c_uint);
+/// Locations of the memory of some copies of a batch.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct aclrtMemcpyBatchAttr {
+    pub dstLoc: aclrtMemLocation,
+    pub srcLoc: aclrtMemLocation,
+    pub rsv: [u8; 16usize],
+}
+/// Identifier of a device.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct aclrtUuid {
+    pub bytes: [::std::os::raw::c_char; 16usize],
+}
 pub const ACL_STREAM_FAST_LAUNCH: u32 = 1;
 pub const ACL_STREAM_FAST_SYNC: u32 = 2;
 pub const ACL_STREAM_PERSISTENT: u32 = 4;
@@ -1343,6 +1365,56 @@ const _: () = {
         "Offset of field: HcclSendRecvItemDef::remoteRank",
     ][::std::mem::offset_of!(HcclSendRecvItemDef, remoteRank) - 28usize];
 };
+const _: () = {
+    [
+        "Size of aclrtStreamAttrValue",
+    ][::std::mem::size_of::<aclrtStreamAttrValue>() - 16usize];
+    [
+        "Alignment of aclrtStreamAttrValue",
+    ][::std::mem::align_of::<aclrtStreamAttrValue>() - 8usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::failureMode",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, failureMode) - 0usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::overflowSwitch",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, overflowSwitch) - 0usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::userCustomTag",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, userCustomTag) - 0usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::cacheOpInfoSwitch",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, cacheOpInfoSwitch) - 0usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::streamPriority",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, streamPriority) - 0usize];
+    [
+        "Offset of field: aclrtStreamAttrValue::reserve",
+    ][::std::mem::offset_of!(aclrtStreamAttrValue, reserve) - 0usize];
+};
+const _: () = {
+    [
+        "Size of aclrtMemcpyBatchAttr",
+    ][::std::mem::size_of::<aclrtMemcpyBatchAttr>() - 32usize];
+    [
+        "Alignment of aclrtMemcpyBatchAttr",
+    ][::std::mem::align_of::<aclrtMemcpyBatchAttr>() - 4usize];
+    [
+        "Offset of field: aclrtMemcpyBatchAttr::dstLoc",
+    ][::std::mem::offset_of!(aclrtMemcpyBatchAttr, dstLoc) - 0usize];
+    [
+        "Offset of field: aclrtMemcpyBatchAttr::srcLoc",
+    ][::std::mem::offset_of!(aclrtMemcpyBatchAttr, srcLoc) - 8usize];
+    [
+        "Offset of field: aclrtMemcpyBatchAttr::rsv",
+    ][::std::mem::offset_of!(aclrtMemcpyBatchAttr, rsv) - 16usize];
+};
+const _: () = {
+    ["Size of aclrtUuid"][::std::mem::size_of::<aclrtUuid>() - 16usize];
+    ["Alignment of aclrtUuid"][::std::mem::align_of::<aclrtUuid>() - 1usize];
+    [
+        "Offset of field: aclrtUuid::bytes",
+    ][::std::mem::offset_of!(aclrtUuid, bytes) - 0usize];
+};
 /// Value of one allocation attribute.
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -1396,6 +1468,17 @@ pub union aclrtErrorInfoDetail {
 #[derive(Copy, Clone)]
 pub union HcclConfigValue {
     pub value: i32,
+}
+/// Value of one attribute of a stream.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union aclrtStreamAttrValue {
+    pub failureMode: u64,
+    pub overflowSwitch: u32,
+    pub userCustomTag: u32,
+    pub cacheOpInfoSwitch: u32,
+    pub streamPriority: u32,
+    pub reserve: [u32; 4usize],
 }
 impl aclDataType {
     pub const ACL_DT_UNDEFINED: aclDataType = aclDataType(-1);
@@ -1938,4 +2021,17 @@ impl aclSysParamOpt {
     pub const ACL_OPT_DETERMINISTIC: aclSysParamOpt = aclSysParamOpt(0);
     pub const ACL_OPT_ENABLE_DEBUG_KERNEL: aclSysParamOpt = aclSysParamOpt(1);
     pub const ACL_OPT_STRONG_CONSISTENCY: aclSysParamOpt = aclSysParamOpt(2);
+}
+impl aclrtCmoType {
+    pub const ACL_RT_CMO_TYPE_PREFETCH: aclrtCmoType = aclrtCmoType(0);
+    pub const ACL_RT_CMO_TYPE_WRITEBACK: aclrtCmoType = aclrtCmoType(1);
+    pub const ACL_RT_CMO_TYPE_INVALID: aclrtCmoType = aclrtCmoType(2);
+    pub const ACL_RT_CMO_TYPE_FLUSH: aclrtCmoType = aclrtCmoType(3);
+}
+impl aclrtStreamAttr {
+    pub const ACL_STREAM_ATTR_FAILURE_MODE: aclrtStreamAttr = aclrtStreamAttr(1);
+    pub const ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: aclrtStreamAttr = aclrtStreamAttr(2);
+    pub const ACL_STREAM_ATTR_USER_CUSTOM_TAG: aclrtStreamAttr = aclrtStreamAttr(3);
+    pub const ACL_STREAM_ATTR_CACHE_OP_INFO: aclrtStreamAttr = aclrtStreamAttr(4);
+    pub const ACL_STREAM_ATTR_PRIORITY: aclrtStreamAttr = aclrtStreamAttr(5);
 }

@@ -117,3 +117,20 @@ def test_no_element_is_left_where_none_counts():
     _agree(lambda x: x.nonzero(), torch.zeros(3, 4))
     _agree(lambda x: x[x > 0], torch.zeros(3, 4))
     _agree(torch.unique, torch.zeros(0))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest", "nearest-exact"])
+def test_a_given_size_is_no_scale(mode):
+    pictures = torch.arange(12.0).reshape(1, 1, 3, 4)
+    expected = torch.nn.functional.interpolate(pictures, size=(5, 7), mode=mode)
+    found = torch.nn.functional.interpolate(pictures.npu(), size=(5, 7), mode=mode)
+    torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_a_list_of_tensors_is_copied_to_the_card(non_blocking):
+    sources = [torch.arange(3.0), torch.arange(8.0).reshape(2, 4)]
+    targets = [torch.zeros_like(source, device="npu") for source in sources]
+    torch._foreach_copy_(targets, sources, non_blocking=non_blocking)
+    torch.npu.synchronize()
+    assert [target.cpu().tolist() for target in targets] == [source.tolist() for source in sources]

@@ -11,10 +11,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ascend_tp_emulator::{Emulator, Table};
+use ascend_tp_emulator::Emulator;
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_REPEAT_INITIALIZE, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_UNINITIALIZE,
-    ACL_SUCCESS, Library, aclError, aclrtStream,
+    Library, aclError, aclrtStream,
 };
 
 use crate::failure::{MissingSymbolReply, NoAnswer};
@@ -22,9 +22,9 @@ use crate::process::{self, Process};
 
 type AclOutcome = Result<(), (aclError, String)>;
 
-fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AclOutcome) -> aclError {
+fn answer(name: &'static str, found: impl FnOnce(&Emulator) -> AclOutcome) -> aclError {
     match process::current(name) {
-        Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
+        Process::Machine(emulator, _) => emulator.answer(name, || found(emulator)),
         Process::Refusing(_) => MissingSymbolReply::none(name, Library::AscendCl, NoAnswer::NoMachine),
     }
 }
@@ -39,11 +39,6 @@ fn require(pointer: *const c_void, name: &str) -> AclOutcome {
     } else {
         Ok(())
     }
-}
-
-/// The function of the table has already set the message.
-fn passed(code: aclError, name: &str) -> AclOutcome {
-    if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
 
 /// Discards a line for CANN's log. `torch_npu` calls it while it reports a failure, so the recent
@@ -62,7 +57,7 @@ fn require_dump() -> AclOutcome {
 
 #[unsafe(no_mangle)]
 extern "C" fn aclmdlInitDump() -> aclError {
-    answer("aclmdlInitDump", |emulator, _| {
+    answer("aclmdlInitDump", |emulator| {
         if !emulator.is_initialized() {
             return refuse(ACL_ERROR_UNINITIALIZE, "aclInit has not been called");
         }
@@ -78,7 +73,7 @@ extern "C" fn aclmdlInitDump() -> aclError {
 
 #[unsafe(no_mangle)]
 extern "C" fn aclmdlSetDump(config: *const c_char) -> aclError {
-    answer("aclmdlSetDump", |_, _| {
+    answer("aclmdlSetDump", |_| {
         require_dump()?;
         require(config.cast(), "dumpCfgPath")
     })
@@ -86,7 +81,7 @@ extern "C" fn aclmdlSetDump(config: *const c_char) -> aclError {
 
 #[unsafe(no_mangle)]
 extern "C" fn aclmdlFinalizeDump() -> aclError {
-    answer("aclmdlFinalizeDump", |_, _| {
+    answer("aclmdlFinalizeDump", |_| {
         require_dump()?;
         DUMPING.store(false, Ordering::SeqCst);
         Ok(())
@@ -98,7 +93,7 @@ macro_rules! nothing {
     ($( $name:ident )*) => { $(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> aclError {
-            answer(stringify!($name), |_, _| Ok(()))
+            answer(stringify!($name), |_| Ok(()))
         }
     )* };
 }
@@ -136,7 +131,7 @@ extern "C" fn aclprofCreateStepInfo() -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclprofRangeStart(_stamp: *mut c_void, range_id: *mut u32) -> aclError {
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    answer("aclprofRangeStart", |_, _| {
+    answer("aclprofRangeStart", |_| {
         require(range_id.cast(), "rangeId")?;
         // SAFETY: not NULL, so a valid pointer of the C caller.
         unsafe { range_id.write(STARTED.fetch_add(1, Ordering::Relaxed) + 1) };
@@ -187,7 +182,7 @@ unsafe extern "C" fn aclrtSetStreamConfigOpt(
     value: *const c_void,
     size: usize,
 ) -> aclError {
-    answer("aclrtSetStreamConfigOpt", |_, _| {
+    answer("aclrtSetStreamConfigOpt", |_| {
         require(value, "attrValue")?;
         let mut configs = configs();
         let config = configs.get_mut(&handle.addr()).ok_or_else(|| gone(handle))?;
@@ -211,7 +206,7 @@ unsafe extern "C" fn aclrtSetStreamConfigOpt(
 
 #[unsafe(no_mangle)]
 extern "C" fn aclrtDestroyStreamConfigHandle(handle: *mut c_void) -> aclError {
-    answer("aclrtDestroyStreamConfigHandle", |_, _| {
+    answer("aclrtDestroyStreamConfigHandle", |_| {
         configs().remove(&handle.addr()).map(|_| ()).ok_or_else(|| gone(handle))
     })
 }
@@ -226,21 +221,8 @@ unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *cons
     match found {
         // SAFETY: the caller upholds this contract.
         Some(config) => unsafe { (table.aclrtCreateStreamWithConfig)(stream, config.priority, config.flag) },
-        None => answer("aclrtCreateStreamV2", |_, _| Err(gone(handle))),
+        None => answer("aclrtCreateStreamV2", |_| Err(gone(handle))),
     }
-}
-
-/// Returns the streams with the overflow switch off; it is initially on.
-fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
-    static OFF: Mutex<BTreeMap<usize, ()>> = Mutex::new(BTreeMap::new());
-    OFF.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn require_stream(table: &Table, stream: aclrtStream) -> AclOutcome {
-    let mut flags = 0;
-    let Some(get_flags) = table.aclrtStreamGetFlags else { return Ok(()) };
-    // SAFETY: `flags` is a live variable.
-    passed(unsafe { get_flags(stream, &raw mut flags) }, "aclrtStreamGetFlags")
 }
 
 /// A device's overflow status has functions of two names.
@@ -248,12 +230,12 @@ macro_rules! overflow_status {
     ($( $get:ident $reset:ident )*) => { $(
         #[unsafe(no_mangle)]
         extern "C" fn $get(address: *mut c_void, bytes: u64, stream: aclrtStream) -> aclError {
-            answer(stringify!($get), |emulator, _| emulator.write_overflow_status(address, bytes as usize, stream))
+            answer(stringify!($get), |emulator| emulator.write_overflow_status(address, bytes as usize, stream))
         }
 
         #[unsafe(no_mangle)]
         extern "C" fn $reset(stream: aclrtStream) -> aclError {
-            answer(stringify!($reset), |emulator, _| emulator.reset_overflow_status(stream))
+            answer(stringify!($reset), |emulator| emulator.reset_overflow_status(stream))
         }
     )* };
 }
@@ -261,33 +243,6 @@ macro_rules! overflow_status {
 overflow_status! {
     aclrtGetOverflowStatus aclrtResetOverflowStatus
     aclrtGetFloatOverflowStatus aclrtResetFloatOverflowStatus
-}
-
-/// The emulator stores the switch but always counts the overflows of all streams.
-#[unsafe(no_mangle)]
-extern "C" fn aclrtSetStreamOverflowSwitch(stream: aclrtStream, flag: u32) -> aclError {
-    answer("aclrtSetStreamOverflowSwitch", |_, table| {
-        require_stream(table, stream)?;
-        match flag {
-            0 => drop(switched_off().insert(stream.addr(), ())),
-            1 => drop(switched_off().remove(&stream.addr())),
-            _ => {
-                return refuse(ACL_ERROR_INVALID_PARAM, format!("flag {flag} is neither 0 (off) nor 1 (on)"));
-            }
-        }
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mut u32) -> aclError {
-    answer("aclrtGetStreamOverflowSwitch", |_, table| {
-        require(flag.cast(), "flag")?;
-        require_stream(table, stream)?;
-        // SAFETY: not NULL, so a valid pointer of the C caller.
-        unsafe { flag.write(u32::from(!switched_off().contains_key(&stream.addr()))) };
-        Ok(())
-    })
 }
 
 type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
@@ -306,7 +261,7 @@ unsafe extern "C" fn aclrtRegDeviceStateCallback(
     callback: Option<DeviceStateCallback>,
     args: *mut c_void,
 ) -> aclError {
-    answer("aclrtRegDeviceStateCallback", |emulator, _| {
+    answer("aclrtRegDeviceStateCallback", |emulator| {
         require(name.cast(), "regName")?;
         // SAFETY: not NULL, so the C caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();

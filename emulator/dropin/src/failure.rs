@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_library_has_its_own_not_supported() {
         let not_supported = |name, library| status(name, library, NoAnswer::NotSupported);
-        assert_eq!(not_supported("aclrtMemcpyBatch", Library::AscendCl), 207_000);
+        assert_eq!(not_supported("aclrtCreateLabel", Library::AscendCl), 207_000);
         assert_eq!(not_supported("aclopCompileAndExecute", Library::AscendCl), 200_006);
         assert_eq!(not_supported("HcclGroupStart", Library::Hccl), 5);
         assert_eq!(not_supported("aclnnAbs", Library::OpApi), 361_001);

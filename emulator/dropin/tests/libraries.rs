@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ascend_tp_emulator_dropin::{OWN, exports, real_library, write_libraries};
+use ascend_tp_emulator_dropin::{Coverage, OWN, exports, real_library, write_libraries};
 use ascend_tp_sys::{Library, load};
 use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
@@ -203,4 +203,36 @@ fn functions_that_no_table_has_are_answered() {
     // SAFETY: the function refuses NULL tensors before it reads anything.
     let code = unsafe { plan(null, null, null, 0, &raw mut size, &raw mut executor) };
     assert_eq!(code, 161_001, "ACLNN_ERR_PARAM_NULLPTR, from the operator's row");
+}
+
+/// `torch_npu` looks these up and only warns once if one is refused, so a refusal would leave wrong
+/// data.
+#[test]
+fn functions_whose_refusal_callers_ignore_are_modelled_or_absent() {
+    let modelled = [
+        "aclrtCmoAsync",
+        "aclrtDeviceGetUuid",
+        "aclrtGetMemUceInfo",
+        "aclrtGetPrimaryCtxState",
+        "aclrtGetStreamResLimit",
+        "aclrtHostRegisterV2",
+        "aclrtMallocHostWithCfg",
+        "aclrtMemUceRepair",
+        "aclrtMemcpyAsyncWithCondition",
+        "aclrtMemcpyBatch",
+        "aclrtMemcpyBatchAsync",
+        "aclrtRepairError",
+        "aclrtResetStreamResLimit",
+        "aclrtSetStreamAttribute",
+        "aclrtSetStreamResLimit",
+        "aclrtUnuseStreamResInCurrentThread",
+        "aclrtUseStreamResInCurrentThread",
+    ];
+    let exports = exports();
+    let answer = |name: &str| exports.iter().find(|export| export.name == name).map(|export| export.answer);
+    for name in modelled {
+        assert_eq!(answer(name), Some(Coverage::Modelled), "{name}");
+    }
+    // Without it, a program reads no table of memory per component.
+    assert_eq!(answer("aclrtGetMemUsageInfo"), None);
 }

@@ -74,7 +74,11 @@ impl Machine {
         free: Out<usize>,
         total: Out<usize>,
     ) -> Result<(), Failure> {
-        let card = self.current_card()?;
+        // Programs ask before they set a device; the first device answers.
+        let card = match thread::context(self.key()) {
+            Some(_) => self.current_card()?,
+            None => self.lock().card_of_ordinal(0)?,
+        };
         // The DDR kinds apply to chips without HBM.
         let is_hbm = match attr {
             aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => {
@@ -96,6 +100,21 @@ impl Machine {
             if is_hbm { (usage.total_bytes - usage.used_bytes, usage.total_bytes) } else { (0, 0) };
         free.set("free", free_bytes as usize)?;
         total.set("total", total_bytes as usize)
+    }
+
+    /// `flags` is reserved.
+    pub(super) fn aclrtGetPrimaryCtxState(
+        &self,
+        device_id: i32,
+        _flags: Out<u32>,
+        active: Out<i32>,
+    ) -> Result<(), Failure> {
+        let is_active = {
+            let state = self.lock();
+            let card = state.card_of_ordinal(device_id)?;
+            state.runtime.cards[card as usize].default_context.is_some()
+        };
+        active.set("active", i32::from(is_active))
     }
 
     pub(super) fn aclrtQueryDeviceStatus(

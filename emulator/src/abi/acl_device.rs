@@ -8,6 +8,7 @@ use ascend_tp_machine::Soc;
 use ascend_tp_sys::{
     aclCannAttr, aclDeviceInfo, aclrtDevAttr, aclrtDevFeatureType, aclrtDevResLimitType, aclrtErrorInfo,
     aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
+    aclrtUuid,
 };
 
 use crate::abi::out::Out;
@@ -131,12 +132,7 @@ impl Machine {
         type_: aclrtDevResLimitType,
         value: u32,
     ) -> Result<(), Failure> {
-        let most = self.cores(type_)?;
-        if value == 0 || value > most {
-            let what =
-                format!("value is {value}; an {} has 1 to {most} such cores", self.config().soc.name());
-            return Err(Failure::new(code::PARAM_INVALID, what));
-        }
+        self.check_core_limit(type_, value)?;
         self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
             state.runtime.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
@@ -167,17 +163,17 @@ impl Machine {
         })
     }
 
-    /// Limits per stream are not modelled.
-    pub(super) fn aclrtGetResInCurrentThread(
-        &self,
-        type_: aclrtDevResLimitType,
-        value: Out<u32>,
-    ) -> Result<(), Failure> {
-        let card = self.current_card()?;
-        self.aclrtGetDeviceResLimit(card.cast_signed(), type_, value)
+    pub(super) fn check_core_limit(&self, kind: aclrtDevResLimitType, value: u32) -> Result<(), Failure> {
+        let most = self.cores(kind)?;
+        if value == 0 || value > most {
+            let what =
+                format!("value is {value}; an {} has 1 to {most} such cores", self.config().soc.name());
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        Ok(())
     }
 
-    fn cores(&self, kind: aclrtDevResLimitType) -> Result<u32, Failure> {
+    pub(super) fn cores(&self, kind: aclrtDevResLimitType) -> Result<u32, Failure> {
         match kind {
             aclrtDevResLimitType::ACL_RT_DEV_RES_CUBE_CORE => Ok(self.config().soc.cube_cores()),
             aclrtDevResLimitType::ACL_RT_DEV_RES_VECTOR_CORE => Ok(self.config().soc.vector_cores()),
@@ -199,6 +195,51 @@ impl Machine {
         let own = self.config().soc.npu_arch();
         let is_known = Soc::ALL.iter().any(|soc| soc.name() == name && soc.npu_arch() == own);
         can_compatible.set("can_compatible", i32::from(is_known))
+    }
+
+    /// The last byte is the device.
+    pub(super) fn aclrtDeviceGetUuid(&self, device_id: i32, uuid: Out<aclrtUuid>) -> Result<(), Failure> {
+        let card = self.lock().card_of_ordinal(device_id)?;
+        let mut bytes = b"ascend-emulator\0".map(|byte| byte.cast_signed() as c_char);
+        bytes[bytes.len() - 1] = card as c_char;
+        uuid.set("uuid", aclrtUuid { bytes })
+    }
+
+    /// The emulator's memory has no uncorrectable errors.
+    pub(super) fn aclrtGetMemUceInfo(
+        &self,
+        device_id: i32,
+        mem_uce_info_array: Out<aclrtMemUceInfo>,
+        _array_size: usize,
+        ret_size: Out<usize>,
+    ) -> Result<(), Failure> {
+        self.lock().card_of_ordinal(device_id)?;
+        if mem_uce_info_array.is_null() {
+            return Err(Failure::null("mem_uce_info_array"));
+        }
+        ret_size.set("ret_size", 0)
+    }
+
+    pub(super) fn aclrtMemUceRepair(
+        &self,
+        device_id: i32,
+        _mem_uce_info_array: *mut aclrtMemUceInfo,
+        array_size: usize,
+    ) -> Result<(), Failure> {
+        self.lock().card_of_ordinal(device_id)?;
+        let what =
+            format!("array_size is {array_size}, but aclrtGetMemUceInfo has listed no error to repair");
+        Err(Failure::new(code::PARAM_INVALID, what))
+    }
+
+    pub(super) fn aclrtRepairError(
+        &self,
+        device_id: i32,
+        _error_info: *const aclrtErrorInfo,
+    ) -> Result<(), Failure> {
+        self.lock().card_of_ordinal(device_id)?;
+        let what = "error_info: expected an error with tryRepair 1; aclrtGetErrorVerbose has returned none";
+        Err(Failure::new(code::PARAM_INVALID, what))
     }
 
     pub(super) fn aclGetCannAttributeList(

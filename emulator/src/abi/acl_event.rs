@@ -118,7 +118,7 @@ impl Machine {
         self.record_event(event, stream)
     }
 
-    /// `timeout` is in seconds; 0 means no limit.
+    /// `timeout` is in seconds; 0 means no limit. An outside event has none (`acl_rt.h`).
     pub(super) fn aclrtStreamWaitEventWithFlag(
         &self,
         stream: aclrtStream,
@@ -127,9 +127,9 @@ impl Machine {
         flag: u32,
     ) -> Result<(), Failure> {
         if is_outside("ACL_EVENT_WAIT_EXTERNAL", flag)? {
-            if timeout != u32::MAX {
+            if timeout != 0 {
                 let what =
-                    format!("timeout is {timeout}; with ACL_EVENT_WAIT_EXTERNAL it must be -1, no limit");
+                    format!("timeout: expected 0, no limit, with ACL_EVENT_WAIT_EXTERNAL, found {timeout}");
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
             return self.capture_outside(HandleKind::Event.decode(event)?, stream, Outside::Wait);

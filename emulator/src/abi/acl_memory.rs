@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{
-    aclrtMallocConfig, aclrtMemLocation, aclrtMemLocationType, aclrtMemMallocPolicy, aclrtMemcpyKind,
-    aclrtPtrAttributes, aclrtStream,
+    aclrtCmoType, aclrtMallocAttrType, aclrtMallocConfig, aclrtMemLocation, aclrtMemLocationType,
+    aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtPtrAttributes, aclrtStream,
 };
 
 use crate::abi::out::Out;
@@ -21,14 +21,14 @@ use crate::memory::access::MemoryAccess;
 use crate::memory::copy::{Copy, fill_on};
 use crate::memory::location::Location;
 use crate::memory::pages::page_bytes;
-use crate::memory::raw::RawSpan;
+use crate::memory::raw::{RawSpan, load_array};
 use crate::memory::store::FreedBy;
 use crate::scheduler::pool::Task;
 use crate::scheduler::pool::Without;
 use crate::timed::VirtualCost;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CopySide {
+pub(super) enum CopySide {
     Host,
     Device,
     /// `ACL_MEMCPY_DEFAULT`: the pointer decides.
@@ -50,7 +50,7 @@ fn sides(kind: aclrtMemcpyKind) -> Result<(CopySide, CopySide), Failure> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CopyOrder {
+pub(super) enum CopyOrder {
     Now,
     OnStream(aclrtStream),
 }
@@ -135,6 +135,28 @@ impl Machine {
         host_ptr.set("host_ptr", std::ptr::with_exposed_provenance_mut(allocation.base()))
     }
 
+    /// The known attributes (module, device, virtual address) have no visible effect.
+    pub(super) unsafe fn aclrtMallocHostWithCfg(
+        &self,
+        ptr: Out<*mut c_void>,
+        size: u64,
+        cfg: *mut aclrtMallocConfig,
+    ) -> Result<(), Failure> {
+        if !cfg.is_null() {
+            // SAFETY: not NULL, so a configuration of the C caller.
+            let given = unsafe { cfg.read() };
+            // SAFETY: the configuration has `numAttrs` attributes.
+            let attributes = unsafe { load_array("cfg->attrs", given.attrs, given.numAttrs) }?;
+            let known =
+                aclrtMallocAttrType::ACL_RT_MEM_ATTR_RSV.0..=aclrtMallocAttrType::ACL_RT_MEM_ATTR_VA_FLAG.0;
+            if let Some(other) = attributes.iter().find(|attribute| !known.contains(&attribute.attr.0)) {
+                let what = format!("cfg: attribute {} is none of 0 to 3", other.attr.0);
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        }
+        self.aclrtMallocHost(ptr, size as usize)
+    }
+
     pub(super) fn aclrtFreeHost(&self, host_ptr: *mut c_void) -> Result<(), Failure> {
         if host_ptr.is_null() {
             return Err(Failure::null("host_ptr"));
@@ -196,6 +218,41 @@ impl Machine {
     ) -> Result<(), Failure> {
         // SAFETY: the caller upholds this contract.
         unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
+    }
+
+    /// As `aclrtMemcpyAsync`, which takes pageable memory too.
+    pub(super) unsafe fn aclrtMemcpyAsyncWithCondition(
+        &self,
+        dst: *mut c_void,
+        dest_max: usize,
+        src: *const c_void,
+        count: usize,
+        kind: aclrtMemcpyKind,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // SAFETY: the caller upholds this contract.
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
+    }
+
+    /// A prefetch into the cache changes no byte.
+    pub(super) fn aclrtCmoAsync(
+        &self,
+        src: *mut c_void,
+        size: usize,
+        cmo_type: aclrtCmoType,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        if cmo_type != aclrtCmoType::ACL_RT_CMO_TYPE_PREFETCH {
+            let what = format!("cmo_type {}: only ACL_RT_CMO_TYPE_PREFETCH (0) is supported", cmo_type.0);
+            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+        }
+        let card = self.stream_card(stream)?;
+        let owner = self.memory().device_span(src.addr(), size)?.card();
+        if owner == Some(card) {
+            return Ok(());
+        }
+        let what = format!("src: expected memory of card {card}, found {owner:?}");
+        Err(Failure::new(code::PARAM_INVALID, what))
     }
 
     unsafe fn copy_linear(
@@ -289,7 +346,7 @@ impl Machine {
     /// # Safety
     ///
     /// If `address` is not memory of this machine, the C caller guarantees `bytes` bytes there.
-    unsafe fn side(
+    pub(super) unsafe fn side(
         &self,
         address: *mut c_void,
         bytes: usize,
@@ -314,7 +371,7 @@ impl Machine {
         }
     }
 
-    fn start_copy(&self, copy: Copy, order: CopyOrder) -> Result<(), Failure> {
+    pub(super) fn start_copy(&self, copy: Copy, order: CopyOrder) -> Result<(), Failure> {
         self.check_peers(&copy)?;
         match order {
             CopyOrder::Now => {

@@ -20,6 +20,14 @@ const LEAST_PRIORITY: u32 = 7;
 const STREAM_FLAGS: u32 = 0x3F;
 const DEVICE_USE_ONLY: u32 = 0x20;
 
+pub(super) fn check_priority(priority: u32) -> Result<(), Failure> {
+    if priority <= LEAST_PRIORITY {
+        return Ok(());
+    }
+    let what = format!("priority: expected 0 to {LEAST_PRIORITY}, found {priority}");
+    Err(Failure::new(code::INVALID_PARAM, what))
+}
+
 /// Converts milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
     match timeout {
@@ -46,10 +54,9 @@ impl Machine {
         if stream.is_null() {
             return Err(Failure::null("stream"));
         }
-        if priority > LEAST_PRIORITY || flag & !STREAM_FLAGS != 0 {
-            let what = format!(
-                "priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}"
-            );
+        check_priority(priority)?;
+        if flag & !STREAM_FLAGS != 0 {
+            let what = format!("flag {flag:#x}: expected flags within {STREAM_FLAGS:#x}");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let current = thread::context(self.key());

@@ -577,12 +577,18 @@ impl Machine {
             caller.dtype = caller.rule.data_type(item.dataType, self.config().soc)?;
             caller.check_named("remoteRank", item.remoteRank)?;
             let buffer = caller.buffer("buf", item.buf, item.count)?;
+            // HCCL compares bytes: programs receive activations as another type of their size.
+            let (count, dtype) = if self.strict().is_some() {
+                (item.count, caller.dtype)
+            } else {
+                (item.count * caller.dtype.size_bytes() as u64, DataType::Uint8)
+            };
             let (kind, send, recv) = match item.sendRecvType {
                 HcclSendRecvType::HCCL_SEND => {
-                    (CollectiveKind::Send { count: item.count, to: item.remoteRank }, buffer, None)
+                    (CollectiveKind::Send { count, to: item.remoteRank }, buffer, None)
                 }
                 HcclSendRecvType::HCCL_RECV => {
-                    (CollectiveKind::Recv { count: item.count, from: item.remoteRank }, None, buffer)
+                    (CollectiveKind::Recv { count, from: item.remoteRank }, None, buffer)
                 }
                 other => {
                     return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0)));
@@ -600,7 +606,7 @@ impl Machine {
             calls.push(CollectiveCall {
                 name: caller.name,
                 kind,
-                dtype: caller.dtype,
+                dtype,
                 send,
                 recv,
                 places: None,

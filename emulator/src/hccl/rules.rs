@@ -228,7 +228,7 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     CollectiveRule {
         names: Named::Anyone,
         limits: "at least one item; no two items of one direction name the same rank; each item matches an item in the \
-                 batch of the peer",
+                 batch of the peer with as many bytes, in strict mode with its count and type",
         ..row("HcclBatchSendRecv", InPlace::OneBuffer, "", "HcclBatchSendRecv, hcclcpp_07_0033")
     },
 ];

@@ -12,7 +12,7 @@ use crate::base::site::Site;
 use crate::memory::fault::KnownBuffer;
 use crate::memory::guard::Arena;
 use crate::memory::location::Location;
-use crate::memory::raw::Allocation;
+use crate::memory::raw::{Allocation, occupied_bytes};
 
 /// Memory of a card that is held for an object without an address.
 #[derive(Debug)]
@@ -162,8 +162,9 @@ impl Quarantine {
 /// Distance up to which an address counts as next to an allocation.
 const NEAR_BYTES: usize = 4096;
 
+/// An impossible size exceeds every card.
 pub(super) fn footprint_bytes(size: usize) -> u64 {
-    (size as u64).next_multiple_of(32) + 32
+    occupied_bytes(size).map_or(u64::MAX, |bytes| bytes as u64)
 }
 
 impl AllocationTable {
@@ -188,7 +189,7 @@ impl AllocationTable {
     pub(super) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let (base, allocation) = self.allocations.range(..=address).next_back()?;
         // An empty span may start one past the end.
-        (address - base <= allocation.size()).then_some(allocation)
+        (address - base <= allocation.usable()).then_some(allocation)
     }
 
     pub(super) fn remove(&mut self, address: usize, site: Option<&Arc<Site>>) -> Option<Arc<Allocation>> {
@@ -239,7 +240,7 @@ impl AllocationTable {
     fn near(&self, address: usize) -> Option<(String, &Arc<Allocation>)> {
         self.quarantine.as_ref()?;
         let before = self.allocations.range(..=address).next_back().and_then(|(base, allocation)| {
-            let past = address.checked_sub(base + allocation.size())?;
+            let past = address.checked_sub(base + allocation.usable())?;
             (past < NEAR_BYTES).then(|| (format!("{past} bytes past the end of"), allocation))
         });
         before.or_else(|| {

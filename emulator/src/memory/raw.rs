@@ -28,7 +28,10 @@ use crate::memory::place::{PeerBuffer, Place, StoredParts};
 pub(crate) struct Allocation {
     address: usize,
     bytes: NonNull<u8>,
+    /// Bytes that the program asked for.
     size: usize,
+    /// Bytes that calls may use.
+    usable: usize,
     location: Location,
     pages: Pages,
     /// Number of leading bytes that uploads have reached; most of these pages are in memory.
@@ -55,21 +58,30 @@ unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
-/// Kernels may read these bytes past the end (AscendCL guide, aclrtMalloc).
-const READABLE_PAST_END_BYTES: usize = 32;
+/// A card rounds a size up to this number of bytes and adds it once more (AscendCL guide,
+/// aclrtMalloc on Atlas A2).
+const GRAIN_BYTES: usize = 32;
+
+/// Returns the bytes of a card that an allocation occupies; `None` for an impossible size.
+pub(crate) fn occupied_bytes(size: usize) -> Option<usize> {
+    size.checked_next_multiple_of(GRAIN_BYTES)?.checked_add(GRAIN_BYTES)
+}
 
 impl Allocation {
     /// `size` is more than 0; the memory is page-aligned. Other processes can access it if it is in
-    /// a `store`.
+    /// a `store`. Calls may use all bytes that a card's allocation occupies.
     pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<PageStore>>) -> io::Result<Self> {
-        let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut backing = Backing::new(mapped, store)?;
+        let occupied = occupied_bytes(size).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut backing = Backing::new(occupied, store)?;
         let bytes = backing.base()?;
-        Ok(Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, Pages::Own(backing)))
+        let own = Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, Pages::Own(backing));
+        let usable = if location == Location::Host { size } else { occupied };
+        Ok(Self { usable, ..own })
     }
 
     fn of(address: usize, bytes: NonNull<u8>, size: usize, location: Location, pages: Pages) -> Self {
-        Self { address, bytes, size, location, pages, uploaded: AtomicUsize::new(0), freed: OnceLock::new() }
+        let (uploaded, freed) = (AtomicUsize::new(0), OnceLock::new());
+        Self { address, bytes, size, usable: size, location, pages, uploaded, freed }
     }
 
     /// `parts` locates the content for other processes; it begins `before` bytes earlier.
@@ -119,7 +131,7 @@ impl Allocation {
     /// Returns `None` if other processes cannot access the bytes.
     pub(crate) fn place(&self) -> Option<PeerBuffer> {
         let (at, len_bytes) = match &self.pages {
-            Pages::Own(backing) => (backing.at()?, self.size as u64),
+            Pages::Own(backing) => (backing.at()?, self.usable as u64),
             Pages::Guarded { pages, .. } => (pages.place()?, self.size as u64),
             Pages::Part { parts, before, .. } => {
                 return Some(parts.as_ref()?.buffer(*before, self.size as u64));
@@ -177,18 +189,23 @@ impl Allocation {
         self.size
     }
 
+    /// Strict mode bounds calls by the size that was asked for, other modes as the card does.
+    pub(crate) fn usable(&self) -> usize {
+        self.usable
+    }
+
     pub(crate) fn location(&self) -> Location {
         self.location
     }
 
-    /// The caller has checked both against [`Allocation::size`].
+    /// The caller has checked both against [`Allocation::usable`].
     pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
         assert!(
-            offset <= self.size && len <= self.size - offset,
+            offset <= self.usable && len <= self.usable - offset,
             "span {offset}+{len} leaves {} bytes",
-            self.size
+            self.usable
         );
-        // SAFETY: `offset <= size`, and the mapping is longer than `size`.
+        // SAFETY: `offset <= usable`, and the mapping has at least `usable` bytes.
         let base = unsafe { self.bytes.as_ptr().add(offset) };
         RawSpan { base, len, owner: Some(Arc::clone(self)) }
     }

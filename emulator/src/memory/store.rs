@@ -215,9 +215,13 @@ impl DeviceMemory {
             }
         };
         let offset = address - allocation.base();
-        if len > allocation.size() - offset {
+        if len > allocation.usable() - offset {
+            let spare = match allocation.usable() - allocation.size() {
+                0 => String::new(),
+                spare => format!(" (and {spare} spare bytes)"),
+            };
             let what = format!(
-                "out of bounds: {len} bytes at {address:#x}, but that is offset {offset} of an allocation of {} bytes on {}",
+                "out of bounds: {len} bytes at {address:#x}, but that is offset {offset} of an allocation of {} bytes{spare} on {}",
                 allocation.size(),
                 place(allocation.location()),
             );
@@ -359,10 +363,13 @@ mod tests {
     fn lookups_are_bounds_checked() {
         let memory = DeviceMemory::new(1, 1 << 20, Sharing::Process).expect("a file of memory");
         let a = memory.allocate(100, Location::Card(0), None).expect("fits");
-        assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
-        assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
-        let failure = memory.device_span(a.base() + 10, 91).expect_err("outside");
-        assert!(failure.message.contains("offset 10 of an allocation of 100 bytes on card 0"), "{failure}");
+        assert_eq!(memory.device_span(a.base() + 10, 150).expect("inside").len_bytes(), 150);
+        assert_eq!(memory.device_span(a.base() + 160, 0).expect("empty at the end").len_bytes(), 0);
+        let failure = memory.device_span(a.base() + 10, 151).expect_err("outside");
+        let told = "offset 10 of an allocation of 100 bytes (and 60 spare bytes) on card 0";
+        assert!(failure.message.contains(told), "{failure}");
+        let exact = memory.allocate(8, Location::Host, None).expect("host memory");
+        assert!(memory.find(exact.base(), 9).is_err(), "host memory has no spare bytes");
         let host = memory.allocate(8, Location::Host, None).expect("host memory");
         assert!(memory.device_span(host.base(), 8).expect_err("host").message.contains("on the host"));
         assert!(

@@ -223,16 +223,16 @@ impl Compiled {
         let mut found: Vec<(Arc<Allocation>, &'static str)> = Vec::new();
         let mut find = |address: usize| {
             let own =
-                values.data.iter().find(|data| (data.base()..data.base() + data.size()).contains(&address));
+                values.data.iter().find(|data| (data.base()..data.base() + data.usable()).contains(&address));
             let allocation =
                 own.map_or_else(|| on_card(store, place.card, address), |own| Ok(Arc::clone(own)))?;
-            let (first, end) = (allocation.base(), allocation.base() + allocation.size());
+            let (first, end) = (allocation.base(), allocation.base() + allocation.usable());
             let of = pointers.iter().find(|(pointer, _, _)| (first..end).contains(pointer));
             let (name, label) = of.map_or((entry.other, entry.other), |(_, name, label)| (*name, *label));
             if own.is_none() && !found.iter().any(|(known, _)| Arc::ptr_eq(known, &allocation)) {
                 found.push((Arc::clone(&allocation), label));
             }
-            Ok(FoundMemory { span: allocation.span(0, allocation.size()), name })
+            Ok(FoundMemory { span: allocation.span(0, allocation.usable()), name })
         };
         let run =
             KernelRun { kernel: entry.name, card: place.card, blocks: place.blocks, ..KernelRun::default() };
@@ -275,7 +275,7 @@ fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<M
     let mut all = Vec::new();
     for (allocation, label) in found {
         for (is_write, mode) in [(false, AccessMode::Read), (true, AccessMode::Write)] {
-            let (first, size) = (allocation.base(), allocation.size());
+            let (first, size) = (allocation.base(), allocation.usable());
             let touched = run.touched.iter().filter(|touch| {
                 touch.is_write == is_write && (first..first + size).contains(&(touch.address as usize))
             });

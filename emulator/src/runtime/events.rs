@@ -75,7 +75,6 @@ impl Machine {
             }
             if state.runtime.signals.contains_key(&event) {
                 state.require_no_ipc_in_capture(event, stream)?;
-                state.require_reach(event, card)?;
                 let value = state.shared_word(event).map_or(1, |word| word.ask_next());
                 let entry = Entry::Signal { event, act: SignalAction::Set(value) };
                 let queued = self.queued(state, stream, entry, Vec::new());

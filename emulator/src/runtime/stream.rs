@@ -33,6 +33,7 @@ pub(crate) struct Stream {
     /// on a failure.
     pub(crate) is_stopped: bool,
     pub(crate) has_failure_mode: bool,
+    pub(crate) attributes: StreamAttributes,
     /// The program's last mark (`aclprofMarkEx`), for messages about later entries.
     pub(crate) tag: Option<Arc<str>>,
     pub(crate) queue: VecDeque<Queued>,
@@ -51,6 +52,18 @@ pub(crate) struct Stream {
     /// Required value of `finished`, for each waiting thread.
     pub(crate) targets: Vec<u64>,
     pub(crate) done: Arc<Done>,
+}
+
+/// Attributes of `aclrtSetStreamAttribute` and limits of `aclrtSetStreamResLimit`, which change no
+/// result.
+#[derive(Debug, Default)]
+pub(crate) struct StreamAttributes {
+    /// Overflows of all streams are counted anyway.
+    pub(crate) is_overflow_check_off: bool,
+    pub(crate) overflow_tag: u32,
+    pub(crate) caches_op_info: bool,
+    /// Cube cores and vector cores.
+    pub(crate) core_limits: [Option<u32>; 2],
 }
 
 #[derive(Debug)]
@@ -182,6 +195,7 @@ impl Stream {
             failure: None,
             is_stopped: false,
             has_failure_mode: false,
+            attributes: StreamAttributes::default(),
             tag: None,
             queue: VecDeque::new(),
             tag_under_way: None,

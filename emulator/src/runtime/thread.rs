@@ -13,6 +13,8 @@ use crate::scheduler::thread::is_of_machine;
 struct ThreadState {
     machine: u64,
     context: Option<u64>,
+    /// Stream whose core limits the thread uses.
+    limits_of: Option<u64>,
     calling: Option<Calling>,
     label: Option<Arc<str>>,
     capture_mode: CaptureMode,
@@ -78,6 +80,14 @@ pub(crate) fn context(key: MachineKey) -> Option<u64> {
 
 pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
+}
+
+pub(crate) fn limits_of(key: MachineKey) -> Option<u64> {
+    with(key, |thread| thread.limits_of)
+}
+
+pub(crate) fn set_limits_of(key: MachineKey, stream: Option<u64>) {
+    with(key, |thread| thread.limits_of = stream);
 }
 
 pub(crate) fn last_task(key: MachineKey) -> u32 {

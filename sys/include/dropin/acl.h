@@ -41,6 +41,45 @@ typedef enum aclSysParamOpt {
     ACL_OPT_STRONG_CONSISTENCY = 2,
 } aclSysParamOpt;
 
+/** Operations on a card's cache. */
+typedef enum aclrtCmoType {
+    ACL_RT_CMO_TYPE_PREFETCH = 0,
+    ACL_RT_CMO_TYPE_WRITEBACK = 1,
+    ACL_RT_CMO_TYPE_INVALID = 2,
+    ACL_RT_CMO_TYPE_FLUSH = 3,
+} aclrtCmoType;
+
+/** Selects the member of aclrtStreamAttrValue. */
+typedef enum aclrtStreamAttr {
+    ACL_STREAM_ATTR_FAILURE_MODE = 1,
+    ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK = 2,
+    ACL_STREAM_ATTR_USER_CUSTOM_TAG = 3,
+    ACL_STREAM_ATTR_CACHE_OP_INFO = 4,
+    ACL_STREAM_ATTR_PRIORITY = 5,
+} aclrtStreamAttr;
+
+/** Value of one attribute of a stream. */
+typedef union aclrtStreamAttrValue {
+    uint64_t failureMode;
+    uint32_t overflowSwitch;
+    uint32_t userCustomTag;
+    uint32_t cacheOpInfoSwitch;
+    uint32_t streamPriority;
+    uint32_t reserve[4];
+} aclrtStreamAttrValue;
+
+/** Locations of the memory of some copies of a batch. */
+typedef struct aclrtMemcpyBatchAttr {
+    aclrtMemLocation dstLoc;
+    aclrtMemLocation srcLoc;
+    uint8_t rsv[16];
+} aclrtMemcpyBatchAttr;
+
+/** Identifier of a device. */
+typedef struct aclrtUuid {
+    char bytes[16];
+} aclrtUuid;
+
 /* Options and limits of a process or a context */
 aclError aclSetCompileopt(aclCompileOpt opt, const char *value);
 aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length);
@@ -62,15 +101,62 @@ aclError aclrtDeviceGetStreamPriorityRange(int32_t *least_priority, int32_t *gre
 /** @since 9.x */
 aclError aclrtGetDeviceCapability(int32_t device_id, aclrtDevFeatureType dev_feature_type, int32_t *value);
 aclError aclrtDeviceTaskAbort(int32_t device_id, uint32_t timeout);
+/** @since 9.x */
+aclError aclrtDeviceGetUuid(int32_t device_id, aclrtUuid *uuid);
+aclError aclrtGetMemUceInfo(int32_t device_id, aclrtMemUceInfo *mem_uce_info_array, size_t array_size,
+    size_t *ret_size);
+aclError aclrtMemUceRepair(int32_t device_id, aclrtMemUceInfo *mem_uce_info_array, size_t array_size);
+/** @since 9.x */
+aclError aclrtRepairError(int32_t device_id, const aclrtErrorInfo *error_info);
 
 /* Contexts */
 /** @since 9.x */
 aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
+/** @since 9.x */
+aclError aclrtGetPrimaryCtxState(int32_t device_id, uint32_t *flags, int32_t *active);
+
+/* Streams */
+aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag);
+aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag);
+/** @since 9.x */
+aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stm_attr_type, aclrtStreamAttrValue *value);
+/** @since 9.x */
+aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stm_attr_type, aclrtStreamAttrValue *value);
+/** @since 9.x */
+aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value);
+/** @since 9.x */
+aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t *value);
+/** @since 9.x */
+aclError aclrtResetStreamResLimit(aclrtStream stream);
+/** @since 9.x */
+aclError aclrtUseStreamResInCurrentThread(aclrtStream stream);
+/** @since 9.x */
+aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
 
 /* Memory and copies */
 aclError aclrtMallocAlign32(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy);
 aclError aclrtMallocCached(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy);
 aclError aclrtMallocWithCfg(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
+aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg);
+/** @since 9.x */
+aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag);
+/** @since 9.x */
+aclError aclrtHostGetDevicePointer(void *p_host, void **p_device, uint32_t flag);
+aclError aclrtMemcpyAsyncWithCondition(void *dst, size_t dest_max, const void *src, size_t count,
+    aclrtMemcpyKind kind, aclrtStream stream);
+/** @since 9.x */
+aclError aclrtMemcpyBatch(void **dsts, size_t *dest_maxs, void **srcs, size_t *sizes, size_t num_batches,
+    aclrtMemcpyBatchAttr *attrs, size_t *attrs_indexes, size_t num_attrs, size_t *fail_index);
+/** @since 9.x */
+aclError aclrtMemcpyBatchAsync(void **dsts, size_t *dest_maxs, void **srcs, size_t *sizes, size_t num_batches,
+    aclrtMemcpyBatchAttr *attrs, size_t *attrs_indexes, size_t num_attrs, size_t *fail_index, aclrtStream stream);
+/** @since 9.x */
+aclError aclrtMemcpyBatchV2(void **dsts, size_t *dest_maxs, void **srcs, size_t *sizes, size_t num_batches,
+    aclrtMemcpyBatchAttr *attrs, size_t *attrs_indexes, size_t num_attrs);
+/** @since 9.x */
+aclError aclrtMemcpyBatchAsyncV2(void **dsts, size_t *dest_maxs, void **srcs, size_t *sizes, size_t num_batches,
+    aclrtMemcpyBatchAttr *attrs, size_t *attrs_indexes, size_t num_attrs, aclrtStream stream);
+aclError aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmo_type, aclrtStream stream);
 /** @since 9.x */
 aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *task_info, aclrtStream stream, void *reserve);
 
