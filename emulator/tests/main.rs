@@ -27,6 +27,7 @@ mod rules;
 mod runtime;
 mod stream_ends;
 mod strict;
+mod strict_host;
 mod strict_memory;
 mod strict_order;
 mod strict_races;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::memory::footprint::Footprint;
+use crate::memory::location::Location;
 use crate::memory::raw::RawSpan;
 
 #[derive(Debug, Clone)]
@@ -41,6 +42,20 @@ impl MemoryAccess {
     pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
         let shape = bytes.map_or(TouchedBytes::Unwatched, |bytes| TouchedBytes::Part(Arc::new(bytes)));
         Self { shape, ..self }
+    }
+
+    /// Both touch a byte that one of them writes.
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
+        (self.mode == AccessMode::Write || other.mode == AccessMode::Write)
+            && self.span.overlaps(&other.span)
+            && match (self.footprint(), other.footprint()) {
+                (Some(own), Some(others)) => own.meets(&others).is_some(),
+                _ => true,
+            }
+    }
+
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.span.allocation().is_some_and(|owner| owner.location() == Location::Host)
     }
 
     /// Returns `None` if the bytes are not watched.

@@ -1,8 +1,9 @@
-//! Signal handler that names the buffer when the program touches memory of a card.
+//! Signal handler that names the buffer when the program touches memory of a card, and that opens a
+//! fence when the program touches the target of a queued copy.
 //!
-//! It prints one line on standard error; then the previous action of the signal runs. Invariant:
-//! the handler takes no lock and does not allocate. Its entries are atomics in blocks that are
-//! never freed.
+//! For a card's memory it prints one line on standard error; then the previous action of the signal
+//! runs. Invariant: the handler takes no lock and does not allocate. Its entries are atomics that
+//! are never freed.
 #![expect(unsafe_code, reason = "a signal handler and its data")]
 
 use std::fmt::{self, Write};
@@ -160,6 +161,95 @@ impl KnownEntry {
     }
 }
 
+/// Pages that a queued copy will write.
+#[derive(Debug)]
+struct FenceEntry {
+    /// First page; 0 while the entry is unused. Written last.
+    pages: AtomicUsize,
+    pages_bytes: AtomicUsize,
+    target: AtomicUsize,
+    target_bytes: AtomicUsize,
+    /// First byte of the target that the program touched, or 0.
+    touched: AtomicUsize,
+}
+
+/// Later copies than these are not fenced.
+static FENCES: [FenceEntry; 256] = [const { FenceEntry::unused() }; 256];
+/// Number of fences, so that the common case looks at no entry.
+static FENCES_UP: AtomicUsize = AtomicUsize::new(0);
+static RAISING: Mutex<()> = Mutex::new(());
+
+impl FenceEntry {
+    const fn unused() -> Self {
+        let [pages, pages_bytes, target, target_bytes, touched] = [const { AtomicUsize::new(0) }; 5];
+        Self { pages, pages_bytes, target, target_bytes, touched }
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        let pages = self.pages.load(Ordering::Acquire);
+        pages != 0 && address.wrapping_sub(pages) < self.pages_bytes.load(Ordering::Relaxed)
+    }
+
+    fn protect(&self, access: libc::c_int) -> bool {
+        let pages = std::ptr::with_exposed_provenance_mut(self.pages.load(Ordering::Acquire));
+        // SAFETY: `Fence::raise` received whole pages of one allocation, which outlives the fence.
+        unsafe { libc::mprotect(pages, self.pages_bytes.load(Ordering::Relaxed), access) == 0 }
+    }
+}
+
+/// Makes pages inaccessible to the program. The first access opens them and is remembered.
+#[derive(Debug)]
+pub(crate) struct Fence(&'static FenceEntry);
+
+impl Fence {
+    /// Both ranges are addresses; `pages` are whole pages that the caller keeps mapped. Returns
+    /// `None` if the system refuses.
+    pub(super) fn raise(pages: std::ops::Range<usize>, target: std::ops::Range<usize>) -> Option<Self> {
+        let _raising = RAISING.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = FENCES.iter().find(|entry| entry.pages.load(Ordering::Acquire) == 0)?;
+        entry.pages_bytes.store(pages.len(), Ordering::Relaxed);
+        entry.target.store(target.start, Ordering::Relaxed);
+        entry.target_bytes.store(target.len(), Ordering::Relaxed);
+        entry.touched.store(0, Ordering::Relaxed);
+        entry.pages.store(pages.start, Ordering::Release);
+        FENCES_UP.fetch_add(1, Ordering::Release);
+        let fence = Self(entry);
+        entry.protect(libc::PROT_NONE).then_some(fence)
+    }
+
+    /// Returns the first byte of the target that the program touched.
+    pub(crate) fn touched(&self) -> Option<usize> {
+        Some(self.0.touched.load(Ordering::Acquire)).filter(|address| *address != 0)
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        let is_open = self.0.protect(libc::PROT_READ | libc::PROT_WRITE);
+        debug_assert!(is_open, "the pages are mapped");
+        self.0.pages.store(0, Ordering::Release);
+        FENCES_UP.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Returns true if a fence covers the address.
+pub(super) fn is_fenced(address: usize) -> bool {
+    FENCES_UP.load(Ordering::Acquire) > 0 && FENCES.iter().any(|entry| entry.holds(address))
+}
+
+/// Returns true if the address was fenced and can now be accessed.
+fn open_fence(address: usize) -> bool {
+    if FENCES_UP.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let Some(entry) = FENCES.iter().find(|entry| entry.holds(address)) else { return false };
+    let offset = address.wrapping_sub(entry.target.load(Ordering::Relaxed));
+    if offset < entry.target_bytes.load(Ordering::Relaxed) {
+        let _ = entry.touched.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
+    }
+    entry.protect(libc::PROT_READ | libc::PROT_WRITE)
+}
+
 #[derive(Debug)]
 struct Line {
     text: [u8; 512],
@@ -210,6 +300,9 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     let record = unsafe { &*info };
     // SAFETY: SIGSEGV and SIGBUS carry an address.
     let address = unsafe { record.si_addr() };
+    if open_fence(address.addr()) {
+        return;
+    }
     if let Some(line) = describe(address.addr()) {
         // SAFETY: `line` is alive and has `len` bytes; write(2) may be called in a handler.
         let _ = unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.len) };

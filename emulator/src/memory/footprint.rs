@@ -133,6 +133,10 @@ impl Footprint {
         self.0.is_empty()
     }
 
+    pub(crate) fn each_line(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.0.iter().flat_map(|rows| (0..rows.height).map(|index| rows.row(index)))
+    }
+
     pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.0.iter().map(|rows| rows.start).min().unwrap_or(0);
         start..self.0.iter().map(PitchedRows::end).max().unwrap_or(0)

@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::fault::{Fence, is_fenced};
 use super::pages::{Backing, PageStore, page_bytes};
 
 /// Size of each red zone: a cache line, and the 32 bytes that kernels may read past the end.
@@ -32,6 +33,9 @@ pub(crate) const FRESH: u16 = 0xFFFB;
 
 /// Pattern of freed memory that queued work can still read. Also NaN.
 pub(crate) const FREED: u16 = 0xFFFD;
+
+/// Pattern of host memory that a queued copy will write. Also NaN.
+pub(crate) const PENDING: u16 = 0xFFF9;
 
 /// Larger allocations than twice this size are filled only at both ends, so that untouched memory
 /// costs nothing.
@@ -210,7 +214,26 @@ impl Guarded {
         }
     }
 
+    /// Keeps the program from `target`, bytes of the allocation, where they have whole pages.
+    pub(crate) fn fence(&self, target: std::ops::Range<usize>) -> Option<Fence> {
+        let page = page_bytes();
+        let (start, end) = (self.offset + target.start, self.offset + target.end);
+        // Only red zones share the first and the last page of the allocation.
+        let first = if target.start == 0 { start / page * page } else { start.next_multiple_of(page) };
+        let last = if target.end == self.size { self.pages_bytes } else { end / page * page };
+        if self.reach == AddressAccess::CardOnly || first >= last {
+            return None;
+        }
+        let address = |offset: usize| self.pages.addr().get() + offset;
+        Fence::raise(address(first)..address(last), address(start)..address(end))
+    }
+
+    /// The red zones of fenced pages are looked at later.
     pub(crate) fn damage(&self) -> Option<Damage> {
+        let ends = [self.address, self.address + self.size - 1];
+        if ends.into_iter().any(is_fenced) {
+            return None;
+        }
         let zones = self.zones();
         let mut changed = zones.into_iter().flatten().filter(|at| self.zone_byte(*at) != ZONE);
         let first = changed.next()?;

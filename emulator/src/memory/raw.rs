@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use ascend_tp_emulator_operators::raw::Pod;
 use ascend_tp_emulator_operators::simd::streaming::copy_streaming;
 
-use super::fault::KnownBuffer;
+use super::fault::{Fence, KnownBuffer};
 use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
 use super::pages::{Backing, PageStore, Range, page_bytes};
 use crate::base::site::Site;
@@ -178,6 +178,14 @@ impl Allocation {
     pub(crate) fn poison_freed(&self) {
         if let Pages::Guarded { pages, .. } = &self.pages {
             pages.poison(FREED);
+        }
+    }
+
+    /// Keeps the program from page-locked bytes of strict mode, where they have whole pages.
+    pub(crate) fn fence(&self, target: std::ops::Range<usize>) -> Option<Fence> {
+        match &self.pages {
+            Pages::Guarded { pages, .. } => pages.fence(target),
+            Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
         }
     }
 

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// channels).
 pub(crate) const HOST: u64 = 0;
 
+/// Stands for the calls of the host. Its count is the number of the latest one.
+pub(crate) const CALLS: u64 = u64::MAX;
+
 /// Last step of each actor before a point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ActorClock(BTreeMap<u64, u64>);
@@ -22,6 +25,11 @@ impl ActorClock {
         *count
     }
 
+    pub(crate) fn raise(&mut self, actor: u64, count: u64) {
+        let mine = self.0.entry(actor).or_default();
+        *mine = (*mine).max(count);
+    }
+
     /// Returns the point before the actor's last step.
     pub(crate) fn before_last(&self, actor: u64) -> Self {
         let mut before = self.clone();
@@ -33,8 +41,7 @@ impl ActorClock {
 
     pub(crate) fn join(&mut self, other: &Self) {
         for (actor, count) in &other.0 {
-            let mine = self.0.entry(*actor).or_default();
-            *mine = (*mine).max(*count);
+            self.raise(*actor, *count);
         }
     }
 

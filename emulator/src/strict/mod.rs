@@ -6,6 +6,7 @@ mod check;
 pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
+mod host;
 pub(crate) mod leaks;
 pub(crate) mod makers;
 pub(crate) mod order;

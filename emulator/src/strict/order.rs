@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Strict;
-use super::clock::{ActorClock, HOST};
+use super::clock::{ActorClock, CALLS, HOST};
+use super::host::HostWatch;
 use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
@@ -42,6 +43,8 @@ pub(crate) struct HappensBefore {
     shadow: Shadow,
     gone: RemovedStreams,
     told: BTreeSet<String>,
+    /// Number of functions of the program that have begun.
+    functions: u64,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,11 @@ struct Pending {
     host: Arc<ActorClock>,
     accesses: Vec<MemoryAccess>,
     site: Option<Arc<Site>>,
+    /// The entry runs a function of the program, or a later call may end it.
+    is_open: bool,
+    watches: Vec<HostWatch>,
+    /// Value of `functions` at the call.
+    functions: u64,
 }
 
 #[derive(Debug)]
@@ -95,6 +103,7 @@ impl HappensBefore {
             shadow: Shadow::default(),
             gone: RemovedStreams::default(),
             told: BTreeSet::new(),
+            functions: 0,
         }
     }
 
@@ -172,19 +181,71 @@ impl HappensBefore {
             host: Arc::clone(&self.host),
             accesses: queued.accesses.clone(),
             site: queued.site.clone(),
+            is_open: is_open(&queued.entry),
+            watches: self.watches(&queued.accesses),
+            functions: self.functions,
         };
         self.pending.entry(stream).or_default().push_back(pending);
         Ok(())
     }
 
+    /// Watches host memory, unless something queued may order the host's own accesses before.
+    fn watches(&self, accesses: &[MemoryAccess]) -> Vec<HostWatch> {
+        if !accesses.iter().any(MemoryAccess::is_on_host) {
+            return Vec::new();
+        }
+        let waits_open = |entry: &UnderWay| {
+            matches!(entry.effect, Effect::Function | Effect::Notify(_) | Effect::Value(_))
+        };
+        let mut queued = self.pending.values().flatten();
+        if queued.any(|pending| pending.is_open) || self.under_way.values().any(waits_open) {
+            return Vec::new();
+        }
+        let in_use = || {
+            let queued = self.pending.values().flatten().flat_map(|pending| &pending.accesses);
+            queued.chain(self.under_way.values().flat_map(|entry| &entry.accesses))
+        };
+        let is_alone = |access: &&MemoryAccess| !in_use().any(|other| other.conflicts(access));
+        accesses.iter().filter(is_alone).filter_map(HostWatch::new).collect()
+    }
+
+    /// Other accesses than those of the program's own code explain a change from now on.
+    fn end_watches(&mut self, accesses: &[MemoryAccess]) {
+        for access in accesses.iter().filter(|access| access.is_on_host()) {
+            for pending in self.pending.values_mut().flatten() {
+                pending.watches.retain(|watch| !watch.access.conflicts(access));
+            }
+        }
+    }
+
+    /// The entry starts after the host's calls up to the latest in `clock`.
+    fn check_watches(&mut self, stream: u64, clock: &ActorClock, pending: &mut Pending) {
+        let watches = std::mem::take(&mut pending.watches);
+        let number = pending.site.as_ref().map_or(0, |site| site.number);
+        // The host may have made its accesses before a later call or in a function.
+        if clock.of(CALLS) > number || self.functions != pending.functions {
+            return;
+        }
+        for watch in watches {
+            if let Some(report) = watch.finding(stream, pending.site.as_ref()) {
+                self.strict.report_once(report);
+            }
+        }
+    }
+
     /// A task begins, a wait starts to block, or a rank arrives.
     pub(crate) fn started(&mut self, stream: u64, queued: &Queued) {
-        let pending = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
+        let mut pending = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
         clock.join(pending.as_ref().map_or(&self.host, |pending| &pending.host));
+        if let Some(pending) = &mut pending {
+            self.check_watches(stream, &clock, pending);
+            clock.raise(CALLS, pending.site.as_ref().map_or(0, |site| site.number));
+        }
         clock.step(stream);
         let (accesses, site) =
             pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
+        self.end_watches(&accesses);
         let effect = match &queued.entry {
             Entry::Task { .. } | Entry::Limit(_) => Effect::None,
             Entry::Record(record) => {
@@ -207,7 +268,10 @@ impl HappensBefore {
             Entry::NotifyWait(notify) => Effect::Notify(*notify),
             Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
             Entry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
-            Entry::Callback(_) | Entry::HostFunction(_) => Effect::Function,
+            Entry::Callback(_) | Entry::HostFunction(_) => {
+                self.functions += 1;
+                Effect::Function
+            }
         };
         if !matches!(effect, Effect::Meet { .. }) {
             self.touch(stream, &clock, &accesses, site.as_ref());
@@ -297,6 +361,7 @@ impl HappensBefore {
     }
 
     pub(crate) fn function_began(&mut self, stream: u64) {
+        self.functions += 1;
         if let Some(clock) = self.streams.get(&stream).cloned() {
             self.host_joins(&clock);
         }
@@ -314,7 +379,9 @@ impl HappensBefore {
     pub(crate) fn host_touched(&mut self, accesses: &[MemoryAccess], site: Option<&Arc<Site>>) {
         let host = Arc::make_mut(&mut self.host);
         host.step(HOST);
+        host.raise(CALLS, site.map_or(0, |site| site.number));
         let clock = host.clone();
+        self.end_watches(accesses);
         self.touch(HOST, &clock, accesses, site);
     }
 
@@ -322,6 +389,9 @@ impl HappensBefore {
         let base = allocation.base();
         let is_of_it =
             |access: &MemoryAccess| access.span.allocation().is_some_and(|owner| owner.base() == base);
+        for pending in self.pending.values_mut().flatten() {
+            pending.watches.retain(|watch| !is_of_it(&watch.access));
+        }
         let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
         let queued = self.pending.iter_mut().flat_map(|(stream, queue)| {
             queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site))
@@ -403,7 +473,21 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
     Report::new(ReportKind::Race, what, sites)
 }
 
-fn describe(allocation: &Allocation) -> String {
+/// Returns true for entries that run the program's code or that a later call may end.
+fn is_open(entry: &Entry) -> bool {
+    match entry {
+        Entry::Callback(_) | Entry::HostFunction(_) | Entry::NotifyWait(_) | Entry::ValueWait(_) => true,
+        Entry::Signal { act, .. } => matches!(act, SignalAction::Await(_) | SignalAction::Take),
+        Entry::Task { .. }
+        | Entry::Record(_)
+        | Entry::Wait(_)
+        | Entry::Meet(_)
+        | Entry::NotifyRecord(_)
+        | Entry::Limit(_) => false,
+    }
+}
+
+pub(super) fn describe(allocation: &Allocation) -> String {
     let made = allocation.site().map(|site| format!(" ({}, call {})", site.call, site.number));
     format!(
         "the {}-byte buffer on {}{}",
