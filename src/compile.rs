@@ -400,21 +400,34 @@ impl Deployment {
                     .help("shorten the prompt or generate fewer tokens"),
             );
         }
-        self.check_numbers(&mut problems);
+        self.check_numbers(config, &mut problems);
         problems.into_result(())
     }
 
-    fn check_numbers(&self, problems: &mut Diagnostics) {
+    fn check_numbers(&self, config: &ModelConfig, problems: &mut Diagnostics) {
         let Precision { activations, weights } = self.precision;
+        let stored = config.formats.iter().find(|format| format.is_integer());
         if self.order == SumOrder::Tree {
             let columns = self.cards / (self.stages * self.grid.cards()).max(1);
             check_axes(&[("tp", columns)], self.grid, problems);
-            if weights != Weights::Float {
+            if weights != Weights::Float || stored.is_some() {
                 let text = "quantised products are rounded on each card before the sum";
-                let problem =
-                    Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
-                problems.push(problem.help("use another --dtype, or remove --exact"));
+                let problem = Diagnostic::new("--exact", text).expected("f32, f16 or bf16");
+                let found = stored.map_or_else(|| self.precision.to_string(), |format| format.to_string());
+                problems.push(problem.found(found).help("use another --dtype, or remove --exact"));
             }
+        }
+        if let Some(format) = config.formats.iter().next().filter(|_| weights != Weights::Float) {
+            let problem = Diagnostic::new("dtype", "the weights of the checkpoint are quantised already");
+            let problem = problem.expected("f32, f16 or bf16").found(format!("w8a8 of {format}"));
+            problems.push(problem.help("remove --dtype w8a8: the weights keep their own format"));
+        }
+        let is_within = self.experts == ExpertShards::Inner || self.grid.rows > 1;
+        if let Some(format) = stored.filter(|_| is_within && config.has_mixture()) {
+            let text = "a row of a quantised expert has one scale, so it stays on one card";
+            let problem = Diagnostic::new("experts", text).expected("whole experts on each card");
+            let problem = problem.found(format!("parts of experts in {format}"));
+            problems.push(problem.help("use --experts ep, without tp_row"));
         }
         if !activations.is_float() {
             problems.push(

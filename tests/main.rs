@@ -29,6 +29,7 @@ mod mutation;
 mod overlap;
 mod parity;
 mod pipeline;
+mod quantised;
 mod serving_blocks;
 mod serving_engine;
 mod serving_requests;

@@ -343,8 +343,8 @@ fn configurations_with_holes_and_contradictions() {
     says(
         &model.refused(),
         &[
+            "config.json: quantization_config.quant_method: unknown method of quantised weights",
             "config.json: final_logit_softcapping: capped logits are not supported",
-            "config.json: quantization_config: quantised weights are not supported",
         ],
     );
 

@@ -20,12 +20,14 @@ pub enum DType {
     I8,
     /// Unsigned 8-bit integer, for packed signs or raw bytes.
     U8,
+    /// 8-bit float with 4 bits of exponent and no infinity (E4M3). Stored weights only.
+    F8E4M3,
     /// One byte that is 0 or 1.
     Bool,
 }
 
 impl DType {
-    /// All types, in the order of the enum.
+    /// Types of values in programs, in the order of the enum.
     #[doc(hidden)]
     pub const ALL: [Self; 8] =
         [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
@@ -37,7 +39,7 @@ impl DType {
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::I64 => 8,
-            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::I8 | Self::U8 | Self::F8E4M3 | Self::Bool => 1,
         }
     }
 
@@ -60,6 +62,7 @@ impl DType {
             Self::I64 => "i64",
             Self::I8 => "i8",
             Self::U8 => "u8",
+            Self::F8E4M3 => "f8e4m3",
             Self::Bool => "bool",
         }
     }

@@ -34,7 +34,7 @@ pub struct HostTensor {
 pub enum HostData {
     /// Elements of f32, f16 and bf16.
     Float(Vec<f32>),
-    /// Elements of i32, i64, i8, u8 and bool (0 or 1).
+    /// Elements of i32, i64, i8, u8 and bool (0 or 1), and the bits of f8e4m3.
     Int(Vec<i64>),
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn round(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(x).to_f32(),
         DType::BF16 => bf16::from_f32(x).to_f32(),
-        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => x,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::F8E4M3 | DType::Bool => x,
     }
 }
 
@@ -118,7 +118,7 @@ impl HostTensor {
             DType::I32 => ints.flat_map(|x| i32::try_from(*x).unwrap_or(i32::MAX).to_le_bytes()).collect(),
             DType::I64 => ints.flat_map(|x| x.to_le_bytes()).collect(),
             DType::I8 => ints.flat_map(|x| i8::try_from(*x).unwrap_or(i8::MAX).to_le_bytes()).collect(),
-            DType::U8 => ints.map(|x| u8::try_from(*x).unwrap_or(u8::MAX)).collect(),
+            DType::U8 | DType::F8E4M3 => ints.map(|x| u8::try_from(*x).unwrap_or(u8::MAX)).collect(),
             DType::Bool => ints.map(|x| u8::from(*x != 0)).collect(),
         }
     }
@@ -146,7 +146,7 @@ impl HostTensor {
             DType::I32 => HostData::Int(map(bytes, |b| i64::from(i32::from_le_bytes(b)))),
             DType::I64 => HostData::Int(map(bytes, i64::from_le_bytes)),
             DType::I8 => HostData::Int(map(bytes, |b| i64::from(i8::from_le_bytes(b)))),
-            DType::U8 | DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
+            DType::U8 | DType::F8E4M3 | DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
         };
         Self { shape, dtype, data }
     }

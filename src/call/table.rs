@@ -100,10 +100,11 @@ super::calls! {
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,k] = round(x[r,k] / scales[r])`, saturated; x, scales f32, out i8.
     Quantize "aclnnQuantize" { read x, read scales, write out } (x, scales, NONE, out.dtype(), ROWS, out)
-    /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.
-    QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, write out } (
+    /// `out[r,n] = (Σ x[r,k] · w[n,k] + bias[n]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32,
+    /// bias i32.
+    QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, maybe_read bias, write out } (
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
-        x, w, scale, NONE, tokens, NONE, false, true, out
+        x, w, scale, NONE, tokens, bias.map_or(NONE, Argument::from), false, true, out
     )
     /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
     /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`. `groups`

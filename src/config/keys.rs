@@ -361,14 +361,7 @@ const KEYS: &[KeyRule] = &[
     (&["full_attn_mod"], ONE, "layers with sparse attention are not supported"),
     // Weights of other kinds, and models in addition to the Transformer.
     (
-        &[
-            "quantization_config",
-            "compression_config",
-            "quantization",
-            "quantize_config",
-            "quant_config",
-            "quant_method",
-        ],
+        &["compression_config", "quantization", "quantize_config", "quant_config", "quant_method"],
         Null,
         "quantised weights are not supported",
     ),
@@ -494,7 +487,9 @@ fn help(name: &str) -> &'static str {
             "set it to false if the prompts stay within the window; the result is the same there"
         }
         "sliding_window" => "remove it if the prompts stay within the window; the result is the same there",
-        "quantization_config" => "use the checkpoint the quantised one was made from",
+        "compression_config" | "quantization" | "quantize_config" | "quant_config" => {
+            "describe the weights by quantization_config"
+        }
         _ => "remove it if the model computes without it",
     }
 }

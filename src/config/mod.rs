@@ -1,7 +1,7 @@
 //! Configuration files as checked types.
 //!
-//! Input: the texts of `config.json` and `generation_config.json`. Output: [`ModelConfig`] and
-//! [`GenerationConfig`], or all problems of a text.
+//! Input: the texts of `config.json` and `generation_config.json`, and descriptions of quantised
+//! weights. Output: [`ModelConfig`], [`GenerationConfig`] and [`Formats`], or all problems of a text.
 //!
 //! Invariants: a [`ModelConfig`] is consistent. Heads are a multiple of key heads, sizes are
 //! positive and at most [`LARGEST_SIZE`], and the rotary embedding is resolved, so later stages do
@@ -16,6 +16,7 @@ mod architecture;
 mod delta_fields;
 pub(crate) mod families;
 mod fields;
+mod formats;
 mod generation;
 mod keys;
 mod latent_fields;
@@ -33,6 +34,7 @@ mod tower;
 pub(crate) use adapter::PeftAdapter;
 pub use families::Family;
 pub use fields::LARGEST_SIZE;
+pub use formats::{DESCRIPTIONS, Description, Formats, WeightFormat};
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
     Activation, AttentionPart, ExpertGroups, FeedForwardPart, GatedDelta, GroupedAttention, LatentAttention,

@@ -6,10 +6,13 @@
 //!
 //! Not here: weights. Opening a checkpoint checks whether its tensors exist and have these sizes.
 
+use std::sync::Arc;
+
 use super::architecture::{self, Architecture};
 use super::families::{Family, PredictionNames};
 use super::fields::{Fields, parse_object};
-use super::layer::{GroupedAttention, Layer, NormWeight, Rotary, SoftmaxAttention};
+use super::formats::{self, Formats};
+use super::layer::{FeedForwardPart, GroupedAttention, Layer, NormWeight, Rotary, SoftmaxAttention};
 use super::rope::Rope;
 use super::{keys, reader, tower};
 use crate::base::{DType, Diagnostics};
@@ -64,6 +67,8 @@ pub struct ModelConfig {
     pub tied_embeddings: bool,
     /// Element type of the published weights.
     pub dtype: DType,
+    /// Formats of the weights of linear layers.
+    pub formats: Arc<Formats>,
 }
 
 /// Scaling of each query by the logarithm of the position (`use_logn_attn`).
@@ -144,6 +149,12 @@ impl ModelConfig {
         (0..self.layers).filter_map(|layer| self.layer(layer).grouped())
     }
 
+    /// Returns whether any layer has a mixture of experts.
+    #[must_use]
+    pub fn has_mixture(&self) -> bool {
+        self.pattern.iter().any(|layer| matches!(layer.feed_forward, FeedForwardPart::Mixture(_)))
+    }
+
     /// Returns whether the tensor belongs to a layer for multi-token prediction. A checkpoint can
     /// have such tensors, and no program reads them.
     #[must_use]
@@ -217,6 +228,8 @@ pub(super) fn read(
         true => config,
         false => ModelConfig { dtype: weights(), ..config },
     });
+    let formats = Arc::new(formats::read(fields));
+    let config = config.map(|config| ModelConfig { formats, ..config });
     keys::check(fields, family, config.as_ref());
     config
 }

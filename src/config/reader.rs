@@ -6,6 +6,8 @@
 //!
 //! Not here: keys that no table names (`config/keys.rs`).
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::delta_fields;
@@ -112,6 +114,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         logit_cap: caps.logits,
         tied_embeddings,
         dtype: dtype?,
+        formats: Arc::default(),
     })
 }
 

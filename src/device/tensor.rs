@@ -295,6 +295,7 @@ pub(super) const fn acl_dtype(dtype: DType) -> aclDataType {
         DType::I64 => aclDataType::ACL_INT64,
         DType::I8 => aclDataType::ACL_INT8,
         DType::U8 => aclDataType::ACL_UINT8,
+        DType::F8E4M3 => aclDataType::ACL_FLOAT8_E4M3FN,
         DType::Bool => aclDataType::ACL_BOOL,
     }
 }
@@ -308,7 +309,7 @@ pub(super) const fn hccl_dtype(dtype: DType) -> HcclDataType {
         DType::I32 => HcclDataType::HCCL_DATA_TYPE_INT32,
         DType::I64 => HcclDataType::HCCL_DATA_TYPE_INT64,
         DType::I8 => HcclDataType::HCCL_DATA_TYPE_INT8,
-        DType::U8 | DType::Bool => HcclDataType::HCCL_DATA_TYPE_UINT8,
+        DType::U8 | DType::F8E4M3 | DType::Bool => HcclDataType::HCCL_DATA_TYPE_UINT8,
     }
 }
 

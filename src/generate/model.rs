@@ -1,14 +1,12 @@
 //! A checkpoint folder, opened and checked.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::base::{DType, Diagnostic, Diagnostics, Shape};
-use crate::config::{GenerationConfig, ModelConfig};
-use crate::program::Role;
+use crate::base::{DType, Diagnostic, Diagnostics};
+use crate::config::{DESCRIPTIONS, Description, GenerationConfig, ModelConfig};
 use crate::program::models::{
-    Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder, embedding_tensor,
+    Head, IGNORED_TENSORS, RunShape, StoredTensor, decoder, embedding_tensor, stored_tensors,
 };
 use crate::weights::{Checkpoint, ExpectedTensor, file};
 
@@ -47,6 +45,8 @@ impl Model {
         let checkpoint = keep(Checkpoint::open(dir), &mut problems);
         let dtype = checkpoint.as_ref().and_then(Checkpoint::dtype).unwrap_or(DType::F32);
         let (config, generation) = keep(read_configs(dir, dtype), &mut problems).unzip();
+        let described = config.map(|config| described(dir, config));
+        let (config, description) = described.and_then(|described| keep(described, &mut problems)).unzip();
         let checkpoint = match &config {
             Some(config) if config.tied_embeddings => {
                 checkpoint.map(|checkpoint| checkpoint.with_tied_embedding(embedding_tensor(config.family)))
@@ -54,7 +54,7 @@ impl Model {
             _ => checkpoint,
         };
         if let (Some(config), Some(checkpoint)) = (&config, &checkpoint) {
-            keep(check(config, checkpoint), &mut problems);
+            keep(check(config, checkpoint, description.flatten().as_ref()), &mut problems);
         }
         match (config, generation, checkpoint) {
             (Some(config), Some(generation), Some(checkpoint)) if problems.is_empty() => {
@@ -110,7 +110,8 @@ impl Model {
     pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
         let weights =
             || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
-        ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)
+        let config = ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)?;
+        Ok(described(dir, config)?.0)
     }
 }
 
@@ -135,26 +136,71 @@ fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConf
     Ok((config, generation))
 }
 
-fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+/// A description of quantised weights, with the name of its file.
+struct DescriptionFile {
+    name: String,
+    description: Description,
+}
+
+/// Reads the description of quantised weights in a folder, if there is one, and sets the formats.
+fn described(dir: &Path, config: ModelConfig) -> Result<(ModelConfig, Option<DescriptionFile>), Diagnostics> {
+    let found: Vec<&str> = DESCRIPTIONS.into_iter().filter(|name| dir.join(name).exists()).collect();
+    let name = match found[..] {
+        [] => {
+            let Some(scheme) = &config.formats.described else { return Ok((config, None)) };
+            let problem =
+                Diagnostic::new("config.json: quantize", "the description of the weights is missing");
+            let help = "copy the file that msModelSlim wrote next to the weights";
+            return Err(problem.expected(DESCRIPTIONS[0]).found(format!("`{scheme}`")).help(help).into());
+        }
+        [name] => name,
+        _ => {
+            let problem = Diagnostic::new(dir.display().to_string(), "several descriptions of the weights");
+            return Err(problem.expected("one of them").found(found.join(", ")).into());
+        }
+    };
+    let description = Description::from_json(name, &read_text(&dir.join(name))?)?;
+    if config.formats.is_quantised() {
+        let problem = Diagnostic::new(name, "the weights have two descriptions");
+        return Err(problem.expected("no quantization_config in config.json").into());
+    }
+    let formats = Arc::new(description.formats.clone());
+    Ok((ModelConfig { formats, ..config }, Some(DescriptionFile { name: name.to_owned(), description })))
+}
+
+fn check(
+    config: &ModelConfig,
+    checkpoint: &Checkpoint,
+    description: Option<&DescriptionFile>,
+) -> Result<(), Diagnostics> {
     let run = RunShape::new(1, 1, 1);
     let program = decoder(config, run, DType::F32, Head::AllLogits)?;
-    let params = program.with_role(Role::Param).map(|id| &program.values[id]);
-    let packed: BTreeSet<String> = params
-        .filter_map(|value| value.source.as_ref()?.packed(&value.shape))
-        .flat_map(|tensors| tensors.map(|(name, _)| name))
+    let expected: Vec<ExpectedTensor> = stored_tensors(&program)
+        .into_iter()
+        .map(|(name, StoredTensor { shape, dtypes })| ExpectedTensor { name, shape, dtypes })
         .collect();
-    let tensor = |(name, shape): (String, Shape)| {
-        let is_packed = packed.contains(&name);
-        ExpectedTensor { name, shape, is_packed }
+    let is_unread = |name: &str| {
+        let Some((layer, suffix)) = name.rsplit_once('.') else { return false };
+        config.formats.of(layer).ignored().contains(&suffix)
     };
-    let expected: Vec<ExpectedTensor> = checkpoint_tensors(&program).into_iter().map(tensor).collect();
-    let mut ignored = IGNORED_TENSORS.to_vec();
-    if config.tied_embeddings {
-        ignored.push("lm_head.weight");
+    let is_ignored = |name: &str| {
+        IGNORED_TENSORS.iter().any(|suffix| name.ends_with(suffix))
+            || config.tied_embeddings && name.ends_with("lm_head.weight")
+            || config.is_prediction_tensor(name)
+            || is_unread(name)
+    };
+    let mut problems = Diagnostics::new();
+    keep(checkpoint.check(&expected, &is_ignored), &mut problems);
+    if let Some(DescriptionFile { name: file, description }) = description {
+        for name in description.tensors.iter().filter(|name| checkpoint.tensor(name).is_none()) {
+            if !is_ignored(name) {
+                let problem =
+                    Diagnostic::new(format!("{file}: {name}"), "describes a tensor that does not exist");
+                problems.push(problem.help("the description and the weights are of different checkpoints"));
+            }
+        }
     }
-    let names = checkpoint.tensors().map(|(name, _)| name);
-    ignored.extend(names.filter(|name| config.is_prediction_tensor(name)));
-    checkpoint.check(&expected, &ignored)
+    problems.into_result(())
 }
 
 #[cfg(test)]
@@ -223,9 +269,9 @@ mod tests {
         let model = Model::open(&repository("models/kjv-qwen2")).unwrap();
         let layers = model.config.layers - 1;
         let config = ModelConfig { layers, prediction_layers: 1, ..model.config.clone() };
-        check(&config, &model.checkpoint).unwrap();
+        check(&config, &model.checkpoint, None).unwrap();
         let config = ModelConfig { layers, ..model.config };
-        let message = check(&config, &model.checkpoint).unwrap_err().to_string();
+        let message = check(&config, &model.checkpoint, None).unwrap_err().to_string();
         assert!(message.contains(&format!("model.layers.{layers}.")), "{message}");
         assert!(message.contains("unexpected tensor"), "{message}");
     }

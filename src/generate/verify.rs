@@ -28,7 +28,7 @@ mod values;
 
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
@@ -43,8 +43,8 @@ use crate::world::ProcessGroup;
 use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
-use alone::{AROUND, OpsAlone};
-use bound::{magnitude, relative};
+use alone::OpsAlone;
+use bound::{magnitude, quantised_products, relative};
 use greedy::VerifySetup;
 pub use reference::Reference;
 use values::{WholeValues, keep_worse, put, worst};
@@ -233,14 +233,16 @@ pub fn verify_on(
     let checked = group.is_first().then(|| alone.ops(program, precision, reference, &values));
     let checked = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     verification.alone = checked.unwrap_or_default();
-    if precision.weights == Weights::W8A8 {
-        verification.around = many.around(&alone, reference)?;
+    if program.ops.values().iter().any(|op| quantised_products(&op.kind) > 0) {
+        let around = Precision { activations: DType::F32, ..precision };
+        verification.around = many.around(&alone, around, reference)?;
     }
     let known = one.as_ref().map_or(&values, |(one, _)| one);
-    let roundings = known.roundings(program, &values).last().copied().unwrap_or_default();
+    let roundings = known.roundings(program, precision, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let bound = |program: &Program, precision, of| {
-            relative(program, precision, roundings.after(program, program.ops.len())) * magnitude(of)
+            let after = roundings.after(program, precision, program.ops.len());
+            relative(program, precision, after) * magnitude(of)
         };
         let exact = match exact {
             _ if precision == f32 => logits.clone(),
@@ -301,15 +303,21 @@ impl VerifySetup<'_> {
         own.iter().map(|(name, tensor)| (name.to_owned(), tensor)).chain(given).collect()
     }
 
-    /// Compares logits in precision [`AROUND`] between one card and many.
-    fn around(&self, alone: &Self, reference: &Reference) -> Result<Option<Difference>, Error> {
+    /// Compares logits between one card and many, with f32 around the quantised products.
+    fn around(
+        &self,
+        alone: &Self,
+        precision: Precision,
+        reference: &Reference,
+    ) -> Result<Option<Difference>, Error> {
         let group = &self.engine.group;
-        let program = self.program(AROUND, reference)?;
-        let one = group.is_first().then(|| alone.observe(&program, AROUND, reference));
+        let program = self.program(precision, reference)?;
+        let one = group.is_first().then(|| alone.observe(&program, precision, reference));
         let one = one.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
-        let (many, logits) = self.observe(&program, AROUND, reference)?;
-        Ok(one
-            .and_then(|(one, expected)| alone::around(&program.program, [&one, &many], [&expected, &logits])))
+        let (many, logits) = self.observe(&program, precision, reference)?;
+        let compared =
+            |(one, expected)| alone::around(&program.program, precision, [&one, &many], [&expected, &logits]);
+        Ok(one.and_then(compared))
     }
 
     fn observe(

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{DType, IdVec, Shape, define_id};
+use crate::base::{DType, IdVec, Packing, Shape, define_id};
 
 use super::op::Kind;
 use super::stored_dims::StoredDims;
@@ -114,6 +114,11 @@ impl Source {
                 "{shape} has no blocks of {block_elems} elements, {stride_elems} apart, in one tensor"
             ));
         }
+        if let Form::Packed(rows) = self.form
+            && !rows.fit(shape, names.count(), self.element_offset)
+        {
+            return Err(format!("{shape} has no whole rows of {} elements", rows.row_elems));
+        }
         if let Some(dims) = self.form.dims() {
             let stored = dims.shape(shape)?;
             if names.count() > 1 || self.element_offset > 0 {
@@ -131,10 +136,10 @@ impl Source {
         Ok(TensorStack { names, dims })
     }
 
-    /// Returns the tensors of bytes that a param of packed numbers is stored in: the numbers, then
-    /// the scales. `None` for other forms, and if the param does not fit.
+    /// Returns the tensors of bytes that a param in MXFP4 is stored in: the numbers, then the
+    /// scales. `None` for other forms, and if the param does not fit.
     #[must_use]
-    pub fn packed(&self, shape: &Shape) -> Option<[(String, Shape); 2]> {
+    pub fn mxfp4(&self, shape: &Shape) -> Option<[(String, Shape); 2]> {
         let Form::Mxfp4(dims) = self.form else { return None };
         self.stack(shape).ok()?;
         let stored = dims.shape(shape).ok()?;
@@ -177,6 +182,77 @@ pub enum Form {
     /// blocks of 32 numbers with one scale. The numbers and the scales are two tensors of bytes,
     /// named by [`Self::BLOCKS`] and [`Self::SCALES`].
     Mxfp4(StoredDims),
+    /// The numbers of rows of a packed matrix. The tensors of the matrix have the name of the source
+    /// with other last parts; see [`Packing::tensors`].
+    Packed(PackedRows),
+    /// Scales or offsets of quantised numbers: floats, integers of 8 or 32 bits, or integers of 64
+    /// bits with the bits of an f32 in the lower half. The tensor can have more dims of size 1.
+    QuantParams,
+}
+
+/// Rows of a packed matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PackedRows {
+    /// Number of elements per row.
+    pub row_elems: usize,
+    /// Layout of the matrix.
+    pub packing: Packing,
+    /// Blocks of rows that the param uses. `None`: consecutive rows.
+    pub blocks: Option<RowBlocks>,
+}
+
+/// Blocks of consecutive rows at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowBlocks {
+    /// Number of rows per block.
+    pub rows: usize,
+    /// Number of rows between the starts of two blocks.
+    pub stride: usize,
+}
+
+impl PackedRows {
+    /// Returns whether the last dims of a param are rows of this length, and its first dims count
+    /// whole rows of `tensors` matrices from `element_offset` on.
+    fn fit(self, shape: &Shape, tensors: usize, element_offset: usize) -> bool {
+        let has_blocks = self.blocks.is_none_or(|blocks| {
+            tensors == 1
+                && blocks.rows > 0
+                && blocks.stride >= blocks.rows
+                && shape.elems().is_multiple_of(blocks.rows * self.row_elems.max(1))
+        });
+        self.row_elems > 0
+            && has_blocks
+            && self.first_column_dim(shape).is_some()
+            && element_offset.is_multiple_of(self.row_elems)
+    }
+
+    /// Returns the first dim of a param that is in the rows. All dims after it are in the rows too.
+    #[must_use]
+    pub fn first_column_dim(self, shape: &Shape) -> Option<usize> {
+        (0..=shape.rank()).rev().find(|dim| shape[*dim..].iter().product::<usize>() == self.row_elems)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (row_elems, packing, blocks) = match parts[..] {
+            [row_elems, packing] => (row_elems, packing, None),
+            [row_elems, packing, rows, stride] => (
+                row_elems,
+                packing,
+                Some(RowBlocks { rows: rows.parse().ok()?, stride: stride.parse().ok()? }),
+            ),
+            _ => return None,
+        };
+        Some(Self { row_elems: row_elems.parse().ok()?, packing: Packing::parse(packing)?, blocks })
+    }
+}
+
+impl fmt::Display for PackedRows {
+    /// Prints `64/gptq:32:1`, or `64/fp8:128:128/4/6` with blocks of rows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.row_elems, self.packing)?;
+        self.blocks.map_or(Ok(()), |blocks| write!(f, "/{}/{}", blocks.rows, blocks.stride))
+    }
 }
 
 impl Form {
@@ -202,6 +278,8 @@ impl Form {
             }
             "dims" => Some(Self::Dims(StoredDims::parse(of).ok()?)),
             "mxfp4" => Some(Self::Mxfp4(StoredDims::parse(of).ok()?)),
+            "packed" => Some(Self::Packed(PackedRows::parse(of)?)),
+            "quant" if of == "params" => Some(Self::QuantParams),
             _ => None,
         }
     }
@@ -211,14 +289,19 @@ impl Form {
     pub const fn dims(self) -> Option<StoredDims> {
         match self {
             Self::Dims(dims) | Self::Mxfp4(dims) => Some(dims),
-            Self::Numbers | Self::Blocks { .. } | Self::RowBytes { .. } | Self::RowScales { .. } => None,
+            Self::Numbers
+            | Self::Blocks { .. }
+            | Self::RowBytes { .. }
+            | Self::RowScales { .. }
+            | Self::Packed(_)
+            | Self::QuantParams => None,
         }
     }
 }
 
 impl fmt::Display for Form {
-    /// Prints `bytes/64`, `scales/64`, `dims/0,21,3` or `mxfp4/0,21,3`, and nothing for plain
-    /// numbers.
+    /// Prints `bytes/64`, `scales/64`, `dims/0,21,3`, `mxfp4/0,21,3`, `packed/64/awq:32` or
+    /// `quant/params`, and nothing for plain numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Numbers => Ok(()),
@@ -227,6 +310,8 @@ impl fmt::Display for Form {
             Self::Blocks { block_elems, stride_elems } => write!(f, "blocks/{block_elems}/{stride_elems}"),
             Self::Dims(dims) => write!(f, "dims/{dims}"),
             Self::Mxfp4(dims) => write!(f, "mxfp4/{dims}"),
+            Self::Packed(rows) => write!(f, "packed/{rows}"),
+            Self::QuantParams => f.write_str("quant/params"),
         }
     }
 }
@@ -372,11 +457,11 @@ mod tests {
             refused(source("w", 0, "mxfp4/0,3,21")),
             "the rows of [3,64,10] have no whole blocks of 32"
         );
-        let packed = source("w", 0, "mxfp4/0,21,3").packed(&shape).unwrap();
+        let packed = source("w", 0, "mxfp4/0,21,3").mxfp4(&shape).unwrap();
         let expected: [(String, Shape); 2] =
             [("w_blocks".into(), [3, 10, 2, 16].into()), ("w_scales".into(), [3, 10, 2].into())];
         assert_eq!(packed, expected);
-        assert_eq!(source("w", 0, "dims/0,21,3").packed(&shape), None);
+        assert_eq!(source("w", 0, "dims/0,21,3").mxfp4(&shape), None);
         for text in ["", "dims", "dims/", "dims/0,2", "mxfp4/a", "mxfp8/0", "bytes/x"] {
             assert_eq!(Form::parse(text), None, "{text}");
         }

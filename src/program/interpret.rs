@@ -166,6 +166,27 @@ pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
+pub(super) fn quantise_static(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, scale, offset] = operands else { unreachable!("quantise_static takes x, a scale and an offset") };
+    let (factor, offset) = (1.0 / scale.floats()[0], offset.floats()[0]);
+    let integer = |x: &f32| (x * factor + offset).round_ties_even().clamp(-128.0, 127.0) as i64;
+    HostTensor::int(result.shape.clone(), DType::I8, x.floats().iter().map(integer).collect())
+}
+
+pub(super) fn static_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::StaticMatMul { spec, .. } = kind else { unreachable!("static_matmul's kind") };
+    let [q, w, scale, bias] = operands else { unreachable!("static_matmul takes q, w, a scale and a bias") };
+    let (of_q, of_w) = ((spec.x(), &q.shape), (spec.w(), &w.shape));
+    let outer = positions(spec.result(), [of_q, of_w, (&*spec.scale(), &scale.shape)]);
+    let inner = positions(&spec.summed(), [of_q, of_w]);
+    let (q, w, scale, bias) = (q.ints(), w.ints(), scale.floats(), bias.ints());
+    let data = outer.into_iter().map(|[a, b, column]| {
+        let sum: i64 = inner.iter().map(|[i, j]| q[a + i] * w[b + j]).sum();
+        ((sum + bias[column]) as f64 * f64::from(scale[column])) as f32
+    });
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
 /// Returns the position in a broadcast tensor of shape `part`, for each element of `whole`.
 fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<> {
     let skipped = whole.rank() - part.rank();

@@ -274,16 +274,31 @@ pub(super) fn row_scale(kind: &Kind, emit: &mut Emit<'_>) {
             return;
         }
         // aclnnDynamicQuant supports 16-bit floats only.
-        let magnitudes = emit.temporary(DType::F32, [m, k]);
-        let [largest, divisor] = [[m], [1]].map(|shape| emit.temporary(DType::F32, shape));
-        let indices = emit.temporary(DType::I64, [m]);
-        emit.calls.extend([
+        emit.row_scales(x, out);
+    });
+}
+
+impl Emit<'_> {
+    /// Writes the scales of the f32 rows of `x`.
+    fn row_scales(&mut self, x: View, out: View) {
+        let magnitudes = self.temporary(DType::F32, x.shape.clone());
+        let [largest, divisor] = [x.shape[0], 1].map(|count| self.temporary(DType::F32, [count]));
+        let indices = self.temporary(DType::I64, [x.shape[0]]);
+        self.calls.extend([
             Call::Abs { x, out: magnitudes.clone() },
             Call::MaxDim { x: magnitudes, values: largest.clone(), indices, dim: 1 },
             Call::Fill { into: divisor.clone(), value: Number::Float(Form::LARGEST.into()) },
             Call::Div { a: largest, b: divisor, out },
         ]);
-    });
+    }
+
+    /// Writes the integers of the f32 rows of `x` with these scales.
+    fn quantised_rows(&mut self, x: View, scales: View, out: View) {
+        let divisors = self.temporary(DType::F32, scales.shape.clone());
+        let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
+        self.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
+        self.calls.push(Call::Quantize { x, scales: divisors, out });
+    }
 }
 
 pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
@@ -301,12 +316,7 @@ pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
             wide
         }
     };
-    let divisors = emit.temporary(DType::F32, [m]);
-    let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
-    emit.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
-    emit.write_shaped(out, [m, k], |emit, out| {
-        emit.calls.push(Call::Quantize { x: wide, scales: divisors, out });
-    });
+    emit.write_shaped(out, [m, k], |emit, out| emit.quantised_rows(wide, scales, out));
 }
 
 pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
@@ -329,7 +339,58 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let w = emit.dense(w);
     let scale = emit.shaped(scale, [n]);
     emit.write_shaped(out, [m, n], |emit, out| {
-        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out });
+        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, bias: None, out });
+    });
+}
+
+pub(super) fn quantise_static(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, scale, offset, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    let shape = x.shape.clone();
+    if shape.elems() == 0 {
+        return;
+    }
+    let numbers = emit.temporary(DType::F32, shape.clone());
+    if x.dtype != DType::F32 {
+        emit.calls.push(Call::Cast { x: x.clone(), out: numbers.clone() });
+    }
+    let x = if x.dtype == DType::F32 { x } else { numbers.clone() };
+    let [factor, one] = [(); 2].map(|()| emit.temporary(DType::F32, [1]));
+    emit.calls.extend([
+        Call::Reciprocal { x: scale, out: factor.clone() },
+        Call::Fill { into: one.clone(), value: Number::Float(1.0) },
+        Call::Mul { a: x, b: factor, out: numbers.clone() },
+        Call::Add { a: numbers.clone(), b: offset, out: numbers.clone() },
+    ]);
+    let [m, k] = row_sizes(&shape, 1);
+    let x = emit.shaped(numbers, [m, k]);
+    // With a scale of 1, the operator rounds and saturates.
+    emit.write_shaped(out, [m, k], |emit, out| emit.calls.push(Call::Quantize { x, scales: one, out }));
+}
+
+pub(super) fn static_matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::StaticMatMul { spec, .. } = kind else { return };
+    let (rows, columns, inner) = (spec.rows(), spec.columns(), spec.summed());
+    let q = arranged(&emit.view(0), spec.x(), &format!("{rows}{inner}"));
+    let starts = &emit.operands[1].starts;
+    let is_first = spec.w().chars().zip(starts).all(|(letter, start)| *start == 0 || !inner.contains(letter));
+    let w = arranged(&emit.view(1), spec.w(), &format!("{columns}{inner}"));
+    let [scale, bias] = [2, 3].map(|at| arranged(&emit.view(at), &spec.scale(), &columns));
+    let out = arranged(&emit.out(), spec.result(), &format!("{rows}{columns}"));
+    let [m, k] = row_sizes(&q.shape, inner.len());
+    let n = scale.elems();
+    if k == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let x = emit.shaped(q, [m, k]);
+    let w = emit.shaped(w, [n, k]);
+    let w = emit.dense(w);
+    let [scale, bias] = [scale, bias].map(|view| emit.shaped(view, [n]));
+    let tokens = emit.temporary(DType::F32, [m]);
+    emit.calls.push(Call::Fill { into: tokens.clone(), value: Number::Float(1.0) });
+    let bias = is_first.then_some(bias);
+    emit.write_shaped(out, [m, n], |emit, out| {
+        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, bias, out });
     });
 }
 
@@ -340,15 +401,18 @@ struct QuantisedProduct {
     w: View,
     /// Row scales of `w`, `[n]`.
     scale: View,
+    /// Integers that are added to the sums, `[n]`.
+    bias: Option<View>,
     out: View,
 }
 
 impl Emit<'_> {
     fn quantised_product(&mut self, of: QuantisedProduct) {
-        let QuantisedProduct { x, tokens, w, scale, out } = of;
+        let QuantisedProduct { x, tokens, w, scale, bias, out } = of;
         if out.dtype != DType::F32 {
             let x = self.dense(x);
-            self.calls.push(Call::QuantMatmul { x, w, scale, tokens, out });
+            let bias = bias.map(|bias| Box::new(self.dense(bias)));
+            self.calls.push(Call::QuantMatmul { x, w, scale, tokens, bias, out });
             return;
         }
         // aclnnQuantMatmulV4 returns 16-bit results. In f32, products of 8-bit integers and sums
@@ -359,6 +423,15 @@ impl Emit<'_> {
             Call::Cast { x, out: a.clone() },
             Call::Cast { x: w, out: b.clone() },
             Call::Matmul { a, b: b.permute(&[1, 0]), out: sums.clone() },
+        ]);
+        if let Some(bias) = bias {
+            let wide = self.temporary(DType::F32, bias.shape.clone());
+            self.calls.extend([
+                Call::Cast { x: bias, out: wide.clone() },
+                Call::Add { a: sums.clone(), b: wide, out: sums.clone() },
+            ]);
+        }
+        self.calls.extend([
             Call::Mul { a: sums.clone(), b: scale, out: sums.clone() },
             Call::Mul { a: sums, b: tokens.repeat(1, 1), out },
         ]);

@@ -670,7 +670,9 @@ impl Kind {
     #[must_use]
     pub const fn einsum(&self) -> Option<&Einsum> {
         match self {
-            Self::MatMul { spec } | Self::QuantMatMul { spec, .. } => Some(spec),
+            Self::MatMul { spec } | Self::QuantMatMul { spec, .. } | Self::StaticMatMul { spec, .. } => {
+                Some(spec)
+            }
             _ => None,
         }
     }

@@ -303,14 +303,30 @@ impl Einsum {
     /// # Errors
     /// A dim of both operands is also in the result.
     pub fn scaled_rule(&self) -> Result<Rule, String> {
-        if let Some(letter) = self.batch().chars().next() {
-            return Err(format!("`{self}` keeps `{letter}`, which both operands have"));
-        }
-        let mut rule = self.rule();
+        let mut rule = self.rule_without_batch()?;
         let factors = |dims: String| dims.bytes().map(Factor::Letter).collect();
         rule.operands.insert(1, factors(self.row_scale()));
         rule.operands.push(factors(self.scale()));
         Ok(rule)
+    }
+
+    /// Returns the rule with a scale and a bias for each row of `w`.
+    ///
+    /// # Errors
+    /// A sentence, if both operands and the result have a common dim.
+    pub fn biased_rule(&self) -> Result<Rule, String> {
+        let mut rule = self.rule_without_batch()?;
+        for _ in 0..2 {
+            rule.operands.push(self.scale().bytes().map(Factor::Letter).collect());
+        }
+        Ok(rule)
+    }
+
+    fn rule_without_batch(&self) -> Result<Rule, String> {
+        match self.batch().chars().next() {
+            Some(letter) => Err(format!("`{self}` keeps `{letter}`, which both operands have")),
+            None => Ok(self.rule()),
+        }
     }
 }
 

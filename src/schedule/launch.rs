@@ -194,7 +194,7 @@ const fn element(dtype: DType) -> Element {
         DType::BF16 => Element::Bf16,
         DType::I32 => Element::I32,
         DType::I64 => Element::I64,
-        DType::I8 | DType::U8 | DType::Bool => Element::I8,
+        DType::I8 | DType::U8 | DType::F8E4M3 | DType::Bool => Element::I8,
     }
 }
 

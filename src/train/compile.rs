@@ -10,7 +10,7 @@ use std::fmt;
 use crate::base::{Diagnostic, Diagnostics};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{DEPTH, ExpertShards, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::tree::SumOrder;
@@ -260,6 +260,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
 /// Every invalid setting or combination.
 pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     recipe.check()?;
+    check_formats(config, recipe)?;
     check_counts(recipe, layout)?;
     check_recurrent(config, recipe, layout)?;
     check_stages(config, recipe, layout)?;
@@ -267,6 +268,19 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
         exact::check_layout(layout)?;
     }
     compress::check(recipe, layout)
+}
+
+/// Refuses weights that are not floats, unless they are frozen and become floats when they are read.
+fn check_formats(config: &ModelConfig, recipe: &Recipe) -> Result<(), Diagnostics> {
+    let is_refused =
+        |format: &WeightFormat| recipe.lora.is_none() || !matches!(format, WeightFormat::Packed(_));
+    let Some(format) = config.formats.iter().find(is_refused) else { return Ok(()) };
+    let problem = Diagnostic::new("model", "quantised weights cannot be trained");
+    let help = match format {
+        WeightFormat::Packed(_) => "train adapters next to the weights, with --lora",
+        _ => "use the checkpoint the quantised one was made from",
+    };
+    Err(problem.expected("float weights").found(format).help(help).into())
 }
 
 /// Largest number of micro-batches with stages. The plan of a stage holds every micro-batch.

@@ -106,8 +106,11 @@ fn factors<'a>(
         };
         let layer = text_name(layer);
         layers.entry(layer.clone()).or_default()[factor_index] = Some(name);
-        let Some(of) = checkpoint.tensor(&format!("{layer}.weight")).filter(|of| of.shape.rank() == 2) else {
-            let problem = Diagnostic::new(place(), "the model does not have this linear layer")
+        let Some(of) = checkpoint
+            .tensor(&format!("{layer}.weight"))
+            .filter(|of| of.shape.rank() == 2 && of.dtype.is_float())
+        else {
+            let problem = Diagnostic::new(place(), "the model does not have this linear layer in floats")
                 .expected(format!("{layer}.weight"));
             problems.push(problem.help("is the adapter of another model?"));
             continue;

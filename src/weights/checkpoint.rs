@@ -28,6 +28,9 @@ use crate::program::Source;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// Start of the names of files that msModelSlim writes.
+const QUANTISED: &str = "quant_model_weight";
+const INDEX_SUFFIX: &str = ".safetensors.index.json";
 /// Name of the output projection in every model family.
 const HEAD: &str = "lm_head.weight";
 
@@ -49,8 +52,8 @@ pub struct ExpectedTensor {
     pub name: String,
     /// Tensor shape in the checkpoint.
     pub shape: Shape,
-    /// The tensor has bytes of packed numbers or of their scales. Other tensors are floats.
-    pub is_packed: bool,
+    /// Element types that the tensor can have.
+    pub dtypes: &'static [DType],
 }
 
 /// An open checkpoint. Ranks can share it, because reads take `&self`.
@@ -75,7 +78,7 @@ struct NamedFile {
 
 impl Checkpoint {
     /// Opens the checkpoint in folder `dir`. It consists of `model.safetensors`, or of the files
-    /// that `model.safetensors.index.json` names.
+    /// that `model.safetensors.index.json` names, or of files as msModelSlim names them.
     ///
     /// # Errors
     /// All problems of the files:
@@ -93,10 +96,20 @@ impl Checkpoint {
         if dir.join(SINGLE).exists() {
             return Self::open_file(&dir.join(SINGLE));
         }
-        match file::read(&dir.join(INDEX)) {
-            Ok(index) => open_indexed(dir, &index),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_checkpoint(dir).into()),
-            Err(error) => Err(Diagnostic::new(INDEX, "cannot be read").found(error).into()),
+        let open_index = |name: &str| match file::read(&dir.join(name)) {
+            Ok(index) => open_indexed(dir, name, &index),
+            Err(error) => Err(Diagnostic::new(name, "cannot be read").found(error).into()),
+        };
+        if dir.join(INDEX).exists() {
+            return open_index(INDEX);
+        }
+        let quantised = quantised_files(dir);
+        let (indexes, files): (Vec<&String>, Vec<&String>) =
+            quantised.iter().partition(|name| name.ends_with(INDEX_SUFFIX));
+        match (&indexes[..], &files[..]) {
+            ([index], _) => open_index(index),
+            ([], [file]) => Self::open_file(&dir.join(file)),
+            _ => Err(no_checkpoint(dir).into()),
         }
     }
 
@@ -202,15 +215,19 @@ impl Checkpoint {
     /// Checks that the checkpoint has exactly the tensors that a model needs, with their shapes and
     /// types. An unexpected tensor often means that `config.json` is wrong.
     ///
-    /// Unexpected tensors are allowed if their names end with an entry of `ignorable`. An example
-    /// is `lm_head.weight` in a model with tied embeddings.
+    /// Unexpected tensors are allowed if `is_ignored` returns true for their names. An example is
+    /// `lm_head.weight` in a model with tied embeddings.
     ///
     /// # Errors
     /// All missing, unexpected or different tensors.
-    pub fn check(&self, expected: &[ExpectedTensor], ignorable: &[&str]) -> Result<(), Diagnostics> {
+    pub fn check(
+        &self,
+        expected: &[ExpectedTensor],
+        is_ignored: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Diagnostics> {
         let mut problems = TensorProblems::default();
         let mut unexpected: BTreeMap<&str, &TensorInfo> = self.tensors().collect();
-        for ExpectedTensor { name, shape, is_packed } in expected {
+        for ExpectedTensor { name, shape, dtypes } in expected {
             unexpected.remove(name.as_str());
             let Some(stored) = self.tensor(name) else {
                 problems.push(
@@ -223,7 +240,7 @@ impl Checkpoint {
                 continue;
             };
             let place = || format!("{}: {name}", self.file_of(stored));
-            if stored.shape != *shape {
+            if sizes(&stored.shape) != sizes(shape) {
                 problems.push(
                     name,
                     &format!("{shape} {}", stored.shape),
@@ -233,18 +250,18 @@ impl Checkpoint {
                         .help("config.json and the weights are of different models"),
                 );
             }
-            if if *is_packed { stored.dtype != DType::U8 } else { !stored.dtype.is_float() } {
+            if !dtypes.contains(&stored.dtype) {
                 problems.push(
                     name,
                     stored.dtype.name(),
                     Diagnostic::new(place(), "wrong element type")
-                        .expected(if *is_packed { "u8" } else { "f32, f16 or bf16" })
+                        .expected(any_of(dtypes))
                         .found(stored.dtype),
                 );
             }
         }
         for (name, found) in unexpected {
-            if !ignorable.iter().any(|suffix| name.ends_with(suffix)) {
+            if !is_ignored(name) {
                 problems.push(
                     name,
                     "",
@@ -360,6 +377,33 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
+/// Returns the names as `f32, f16 or bf16`.
+fn any_of(dtypes: &[DType]) -> String {
+    let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+    match names.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Returns the sizes without the last dims of size 1. Programs that write scales add such dims.
+fn sizes(shape: &Shape) -> &[usize] {
+    let ones = shape.iter().rev().take_while(|size| **size == 1).count();
+    &shape[..shape.rank() - ones]
+}
+
+/// Returns the names of the weights, or of their index, that msModelSlim wrote, sorted.
+fn quantised_files(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).into_iter().flatten();
+    let names = names.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let is_one = |name: &String| {
+        name.starts_with(QUANTISED) && (name.ends_with(".safetensors") || name.ends_with(INDEX_SUFFIX))
+    };
+    let mut names: Vec<String> = names.filter(is_one).collect();
+    names.sort_unstable();
+    names
+}
+
 /// Describes the content of a folder without a supported checkpoint.
 fn no_checkpoint(dir: &Path) -> Diagnostic {
     let mut others: Vec<String> = fs::read_dir(dir)
@@ -394,26 +438,26 @@ struct CheckpointIndex {
     weight_map: Entries<String>,
 }
 
-fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
-    let CheckpointIndex { weight_map } = serde_json::from_slice(index).map_err(|error| {
-        Diagnostic::new(INDEX, "not an index of safetensors files")
+fn open_indexed(dir: &Path, index: &str, text: &[u8]) -> Result<Checkpoint, Diagnostics> {
+    let CheckpointIndex { weight_map } = serde_json::from_slice(text).map_err(|error| {
+        Diagnostic::new(index, "not an index of safetensors files")
             .expected("an object with a weight_map")
             .found(error)
     })?;
     let mut problems = Diagnostics::new();
     for name in weight_map.repeated() {
-        problems.push(Diagnostic::new(format!("{INDEX}: {name}"), "more than one entry has this name"));
+        problems.push(Diagnostic::new(format!("{index}: {name}"), "more than one entry has this name"));
     }
     let mut indexed: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in &weight_map.0 {
         indexed.entry(file).or_default().push(tensor);
     }
-    let mut opened = OpenedFiles::default();
+    let mut opened = OpenedFiles { index, ..OpenedFiles::default() };
     for (file, tensors) in indexed {
         if Path::new(file).file_name().is_none_or(|name| name != file) {
             problems.push(
                 Diagnostic::new(
-                    format!("{INDEX}: {}", tensors[0]),
+                    format!("{index}: {}", tensors[0]),
                     "not the name of a file in the same folder",
                 )
                 .found(file),
@@ -427,7 +471,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
             problems.push(
                 Diagnostic::new(file, "missing file")
                     .expected(format!(
-                        "{} that {INDEX} says it holds, {} first",
+                        "{} that {index} says it holds, {} first",
                         count_tensors(tensors.len()),
                         tensors[0]
                     ))
@@ -435,18 +479,20 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
             );
         }
     }
-    let OpenedFiles { files, tensors } = opened;
+    let OpenedFiles { files, tensors, .. } = opened;
     problems.into_result(())?;
     Checkpoint::of(dir, files, tensors)
 }
 
 #[derive(Default)]
-struct OpenedFiles {
+struct OpenedFiles<'a> {
+    /// Name of the index.
+    index: &'a str,
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 
-impl OpenedFiles {
+impl OpenedFiles<'_> {
     /// Adds a file. `indexed` lists the tensors of this file in the index.
     fn add(
         &mut self,
@@ -467,7 +513,7 @@ impl OpenedFiles {
                 Err(_) => problems.push(
                     Diagnostic::new(
                         format!("{name}: {}", entry.name),
-                        format!("{INDEX} does not say that the tensor is here"),
+                        format!("{} does not say that the tensor is here", self.index),
                     )
                     .help("the index and the file are of different checkpoints"),
                 ),
@@ -492,7 +538,7 @@ impl OpenedFiles {
             problems.push(
                 Diagnostic::new(
                     format!("{name}: {tensor}"),
-                    format!("{INDEX} names the tensor, the file has none"),
+                    format!("{} names the tensor, the file has none", self.index),
                 )
                 .help("download the file again"),
             );

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use crate::base::DType;
 
 /// Number of elements per conversion, so that intermediate values stay in the L1 cache.
-const BLOCK: usize = 1024;
+pub(super) const BLOCK: usize = 1024;
 
 /// A finite number that does not fit the target type.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +107,22 @@ fn decode(from: DType, source: &[u8], values: &mut [f32]) {
         DType::BF16 => {
             for (value, bytes) in values.iter_mut().zip(source.as_chunks::<2>().0) {
                 *value = bf16::from_le_bytes(*bytes).to_f32();
+            }
+        }
+        // Offsets of quantised numbers are integers, and scales can be the lower half of one.
+        DType::I8 => {
+            for (value, byte) in values.iter_mut().zip(source) {
+                *value = f32::from(i8::from_le_bytes([*byte]));
+            }
+        }
+        DType::I32 => {
+            for (value, bytes) in values.iter_mut().zip(source.as_chunks::<4>().0) {
+                *value = i32::from_le_bytes(*bytes) as f32;
+            }
+        }
+        DType::I64 => {
+            for (value, bytes) in values.iter_mut().zip(source.as_chunks::<8>().0) {
+                *value = f32::from_bits(u64::from_le_bytes(*bytes) as u32);
             }
         }
         _ => {

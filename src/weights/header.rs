@@ -177,12 +177,14 @@ impl AnyEntry {
             Dtype::BF16 => DType::BF16,
             Dtype::I32 => DType::I32,
             Dtype::I64 => DType::I64,
+            Dtype::I8 => DType::I8,
             Dtype::U8 => DType::U8,
+            Dtype::F8_E4M3 => DType::F8E4M3,
             Dtype::BOOL => DType::Bool,
             other => {
                 problems.push(
                     Diagnostic::new(place(file, &self.name), "unsupported element type")
-                        .expected("F32, F16 or BF16 (U8 for packed weights; I32, I64 and BOOL for others)")
+                        .expected("F32, F16 or BF16 (I8, I32, U8 and F8_E4M3 for quantised weights; I64 and BOOL for others)")
                         .found(other)
                         .help("convert the checkpoint to one of these"),
                 );

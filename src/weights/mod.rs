@@ -21,6 +21,7 @@ mod header;
 mod json;
 mod load;
 mod mxfp4;
+mod packed;
 mod permuted;
 mod quantise;
 mod slice;

@@ -180,6 +180,13 @@ impl<'a> StoredView<'a> {
         Ok(Self { stored, offset, to })
     }
 
+    /// Creates a view of scales or offsets of quantised numbers; see
+    /// [`Form::QuantParams`](crate::program::Form::QuantParams).
+    pub(super) fn of_quant_params(stored: Stored<'a>, offset: usize, shape: &Shape) -> Result<Self, Error> {
+        let view = Self::new(stored, offset, shape, stored.dtype)?;
+        Ok(Self { to: DType::F32, ..view })
+    }
+
     /// Returns the size of a stored element in bytes.
     pub(super) const fn stored_bytes(&self) -> usize {
         self.stored.dtype.size_bytes()
@@ -227,6 +234,7 @@ impl<'a> StoredView<'a> {
             self.check_finite(start, raw)?;
             let (from, to) = (self.stored.dtype, self.to);
             let converted = match self.stored.delta {
+                None if !from.is_float() => convert::convert_changed(from, to, raw, out, |_, _| ()),
                 None => convert::convert(from, to, raw, out),
                 Some(delta) => {
                     let first = self.offset + start;

@@ -15,14 +15,18 @@ use std::ops::Range;
 use rustix::param::page_size;
 
 use super::checkpoint::Checkpoint;
+use super::convert;
+use super::convert::Overflow;
 use super::mxfp4::Mxfp4;
+use super::packed::{Packed, PackedBuffers};
 use super::permuted::{Buffers, Numbers, Permuted};
 use super::quantise;
 use super::slice::{self, PIECE_BYTES, StoredView, at_least};
-use crate::base::{DType, Shape};
+use crate::base::{DType, Shape, WORD};
 use crate::exec::Error;
 use crate::placement::shard::runs::{Runs, elements_before, shared};
-use crate::program::{Form, Source};
+use crate::program::models::layer_of_weight;
+use crate::program::{Form, PackedRows, Source, TensorStack};
 use crate::schedule::plan::Tensor;
 
 /// A callback that takes the index of a shard, an offset and a length in bytes, and the writer of
@@ -30,6 +34,13 @@ use crate::schedule::plan::Tensor;
 pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), Error> + 'a;
 
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
+
+/// Number of rows and columns of a packed matrix that are read at once, if the outputs of an input are
+/// stored together.
+const ROWS_AT_ONCE: usize = 256;
+const COLUMNS_AT_ONCE: usize = 1024;
+/// Number of elements of a packed matrix that are read at once otherwise, in whole rows.
+const PACKED_ELEMS: usize = 256 << 10;
 
 pub(super) struct Weight<'a> {
     tensors: Tensors<'a>,
@@ -52,12 +63,28 @@ enum Tensors<'a> {
     Stack(Vec<StoredView<'a>>),
     /// One tensor with another order of dims.
     Permuted(Box<Permuted<'a>>),
+    /// Packed matrices in order, each with a block of the weight.
+    Packed(PackedStack<'a>),
+}
+
+struct PackedStack<'a> {
+    matrices: Vec<Packed<'a>>,
+    rows: PackedRows,
+    /// Number of dims of the weight that count the matrices.
+    dims: usize,
+    /// First dim of the weight that is in the rows of a matrix.
+    first_column_dim: usize,
+    /// First row of each matrix that the weight has.
+    first_row: usize,
+    /// Largest number of rows and columns of a rectangle that is read at once.
+    steps: [usize; 2],
 }
 
 /// Reusable buffers for the pieces of any weight.
 #[derive(Default)]
 pub(super) struct Scratch {
     buffers: Buffers,
+    packed: PackedBuffers,
     /// Elements of a piece, from the first to the last one that a rank needs.
     whole: Vec<u8>,
 }
@@ -97,6 +124,28 @@ impl<'a> Weight<'a> {
                 gap_elems: 0,
             });
         }
+        if matches!(source.form, Form::Packed(_)) && !dtype.is_float()
+            || source.form == Form::QuantParams && dtype != DType::F32
+        {
+            return Err(
+                refused(format!("a param of type {dtype} cannot be read from {}", source.form)).into()
+            );
+        }
+        if let Form::Packed(rows) = source.form {
+            let (packed, piece_rows) = PackedStack::new(checkpoint, source, rows, shape, &stack)?;
+            let block_elems = stack.part(shape).elems();
+            return Ok(Self {
+                tensors: Tensors::Packed(packed),
+                block_elems,
+                shape,
+                dtype,
+                form: source.form,
+                parts,
+                unit: 1,
+                piece_elems: piece_rows * rows.row_elems,
+                gap_elems: 0,
+            });
+        }
         let part = match source.form {
             Form::Blocks { block_elems, .. } => [block_elems].into(),
             _ => stack.part(shape),
@@ -104,7 +153,12 @@ impl<'a> Weight<'a> {
         let block_elems = part.elems();
         // The elements and the type to read for one element of the weight.
         let (unit, from, rows) = match source.form {
-            Form::Numbers | Form::Blocks { .. } | Form::Dims(_) | Form::Mxfp4(_) => (1, dtype, 1),
+            Form::Numbers
+            | Form::Blocks { .. }
+            | Form::Dims(_)
+            | Form::Mxfp4(_)
+            | Form::Packed(_)
+            | Form::QuantParams => (1, dtype, 1),
             Form::RowBytes { row_elems } => (row_elems.max(1), DType::F32, 1),
             Form::RowScales { row_elems } => (1, DType::F32, row_elems.max(1)),
         };
@@ -115,8 +169,9 @@ impl<'a> Weight<'a> {
             Form::RowScales { row_elems } => part.iter().copied().chain([row_elems]).collect(),
             _ => part,
         };
-        let view = |name: &str, offset: usize| {
-            StoredView::new(checkpoint.stored(name)?, offset, &stored_shape, from)
+        let view = |name: &str, offset: usize| match source.form {
+            Form::QuantParams => StoredView::of_quant_params(checkpoint.stored(name)?, offset, &stored_shape),
+            _ => StoredView::new(checkpoint.stored(name)?, offset, &stored_shape, from),
         };
         let first = source.element_offset;
         let tensors = match source.form {
@@ -155,7 +210,7 @@ impl<'a> Weight<'a> {
             .enumerate()
             .filter_map(|(at, part)| Holding::new(at, self.shape, part, &piece))
             .collect();
-        let Scratch { buffers, whole } = scratch;
+        let Scratch { buffers, packed: packed_buffers, whole } = scratch;
         if let ([alone], Tensors::Stack(tensors)) = (held.as_slice(), &self.tensors)
             && alone.runs.gap().is_none_or(|gap| gap > self.gap_elems)
             && self.unit == 1
@@ -190,6 +245,32 @@ impl<'a> Weight<'a> {
                     if !boxes[..at].contains(ranges) {
                         permuted.read_box(ranges, span.start, buffers, whole)?;
                     }
+                }
+            }
+            Tensors::Packed(packed) => {
+                let of = |held: &Holding| self.parts[held.at];
+                for (at, one) in held.iter().enumerate() {
+                    // Ranks with the same shard share one read.
+                    if held[..at].iter().any(|earlier| of(earlier) == of(one)) {
+                        continue;
+                    }
+                    let row_elems = packed.rows.row_elems;
+                    packed.read(
+                        block,
+                        self.shape,
+                        of(one),
+                        &(first / row_elems..last / row_elems),
+                        self.dtype,
+                        packed_buffers,
+                        |element, values| {
+                            let at = block * self.block_elems + element - span.start;
+                            write_floats(
+                                self.dtype,
+                                values,
+                                &mut whole[at * size..(at + values.len()) * size],
+                            )
+                        },
+                    )?;
                 }
             }
         }
@@ -236,7 +317,12 @@ impl<'a> Weight<'a> {
         let before = block * self.block_elems;
         let elements = elements.start - before..elements.end - before;
         let (row_elems, numbers) = match self.form {
-            Form::Numbers | Form::Blocks { .. } | Form::Dims(_) | Form::Mxfp4(_) => {
+            Form::Numbers
+            | Form::Blocks { .. }
+            | Form::Dims(_)
+            | Form::Mxfp4(_)
+            | Form::Packed(_)
+            | Form::QuantParams => {
                 return Ok(view.read(elements, raw, out)?);
             }
             Form::RowBytes { row_elems } => (row_elems, elements),
@@ -260,6 +346,102 @@ impl<'a> Weight<'a> {
     }
 }
 
+impl<'a> PackedStack<'a> {
+    /// Returns the matrices of a weight, and the number of rows per piece.
+    fn new(
+        checkpoint: &'a Checkpoint,
+        source: &Source,
+        rows: PackedRows,
+        shape: &Shape,
+        stack: &TensorStack,
+    ) -> Result<(Self, usize), slice::Error> {
+        let matrix =
+            |name: String| Packed::new(checkpoint, layer_of_weight(&name), rows.packing, rows.row_elems);
+        let matrices = stack.names.iter().map(matrix).collect::<Result<Vec<_>, _>>()?;
+        let (piece_rows, steps) = match rows.packing.is_transposed() {
+            true => (ROWS_AT_ONCE, [ROWS_AT_ONCE, COLUMNS_AT_ONCE]),
+            false => {
+                let count = (PACKED_ELEMS / rows.row_elems.max(1)).max(1).next_multiple_of(WORD);
+                (count, [count, rows.row_elems])
+            }
+        };
+        let part = stack.part(shape);
+        let Some(first_column_dim) = rows.first_column_dim(&part) else {
+            let reason = format!("{part} has no whole rows of {} elements", rows.row_elems);
+            return Err(slice::Error::Source { tensor: source.tensor.clone(), reason });
+        };
+        let first_row = source.element_offset / rows.row_elems;
+        Ok((Self { matrices, rows, dims: stack.dims, first_column_dim, first_row, steps }, piece_rows))
+    }
+
+    /// Reads the elements of a shard in some rows of one matrix. `give` receives contiguous values
+    /// with the index of the first one among the elements of the weight in this matrix.
+    fn read(
+        &self,
+        matrix: usize,
+        shape: &Shape,
+        ranges: &[Range<usize>],
+        piece: &Range<usize>,
+        to: DType,
+        buffers: &mut PackedBuffers,
+        mut give: impl FnMut(usize, &[f32]) -> Result<(), Overflow>,
+    ) -> Result<(), Error> {
+        let (shape, ranges) = (Shape::from(&shape[self.dims..]), &ranges[self.dims..]);
+        let dim = self.first_column_dim;
+        let of_rows = Runs::of_part(&Shape::from(&shape[..dim]), &ranges[..dim]);
+        let of_columns = Runs::of_part(&Shape::from(&shape[dim..]), &ranges[dim..]);
+        let row_elems = self.rows.row_elems;
+        let length = of_rows.length();
+        for start in of_rows {
+            let run = start.max(piece.start)..(start + length).min(piece.end);
+            for rows in self.split(run) {
+                for start in of_columns.clone() {
+                    let end = start + of_columns.length();
+                    for first in (start..end).step_by(self.steps[1]) {
+                        let columns = first..(first + self.steps[1]).min(end);
+                        let stored = self.stored_row(rows.start)..self.stored_row(rows.end - 1) + 1;
+                        self.matrices[matrix].read(&stored, &columns, buffers)?;
+                        let values = buffers.values.chunks(columns.len());
+                        for (row, values) in rows.clone().zip(values) {
+                            give(row * row_elems + columns.start, values)
+                                .map_err(|overflow| self.matrices[matrix].overflow(overflow.value, to))?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits rows of the weight into ranges that are consecutive in the matrix and read at once.
+    fn split(&self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (most, blocks) = (self.steps[0], self.rows.blocks);
+        let mut start = rows.start;
+        std::iter::from_fn(move || {
+            let block_end = blocks.map_or(rows.end, |blocks| (start / blocks.rows + 1) * blocks.rows);
+            let range = start..(start + most).min(block_end).min(rows.end);
+            start = range.end;
+            (!range.is_empty()).then_some(range)
+        })
+    }
+
+    /// Returns the row of the matrix that is a row of the weight.
+    fn stored_row(&self, row: usize) -> usize {
+        self.first_row
+            + self.rows.blocks.map_or(row, |blocks| row / blocks.rows * blocks.stride + row % blocks.rows)
+    }
+}
+
+/// Writes floats in another type.
+fn write_floats(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), Overflow> {
+    let blocks = values.chunks(convert::BLOCK).zip(out.chunks_mut(convert::BLOCK * to.size_bytes()));
+    for (block, (values, out)) in blocks.enumerate() {
+        convert::encode(to, values, out)
+            .map_err(|at| Overflow { index: block * convert::BLOCK + at, value: values[at] })?;
+    }
+    Ok(())
+}
+
 /// Returns the reader of a source with another order of dims, or of packed numbers.
 fn permuted<'a>(
     checkpoint: &'a Checkpoint,
@@ -268,7 +450,7 @@ fn permuted<'a>(
     dtype: DType,
 ) -> Result<Option<Permuted<'a>>, Error> {
     let Some(dims) = source.form.dims() else { return Ok(None) };
-    let numbers = match source.packed(shape) {
+    let numbers = match source.mxfp4(shape) {
         Some([(blocks, _), (scales, _)]) => {
             let [blocks, scales] = [checkpoint.stored(&blocks)?, checkpoint.stored(&scales)?];
             Numbers::Mxfp4(Mxfp4::new(blocks, scales, shape.elems(), dtype)?)

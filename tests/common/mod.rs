@@ -43,9 +43,13 @@ pub(crate) fn shipped() -> Model {
 
 /// Opens a fixture with its logits and tokens from transformers.
 pub(crate) fn with_reference(name: &str) -> (Model, Reference) {
-    let model = open(&fixture(name));
-    let reference = fixture(name).join("expected.safetensors");
-    let reference = Reference::open(&reference, model.config.vocab_size).unwrap();
+    opened(&fixture(name))
+}
+
+/// Opens a checkpoint with the reference in its folder.
+pub(crate) fn opened(folder: &Path) -> (Model, Reference) {
+    let model = open(folder);
+    let reference = Reference::open(&folder.join("expected.safetensors"), model.config.vocab_size).unwrap();
     (model, reference)
 }
 

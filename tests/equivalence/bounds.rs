@@ -72,7 +72,9 @@ pub(crate) fn bound(
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
         // The integers are exact: three f32 roundings of their sum and its scales, on each card.
-        Kind::QuantMatMul { .. } => (1.0, magnitude.iter().map(|parts| 4.0 * V * parts).collect()),
+        Kind::QuantMatMul { .. } | Kind::StaticMatMul { .. } => {
+            (1.0, magnitude.iter().map(|parts| 4.0 * V * parts).collect())
+        }
         Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. } => {
             let n = operands[0].shape[*dim] as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())

@@ -131,7 +131,7 @@ fn samples_of_experts() -> Vec<Sample> {
 }
 
 fn samples() -> Vec<Sample> {
-    use Holds::{Bytes, Floats, Fractions, Indices, Largest, Magnitudes, Mask};
+    use Holds::{Blocks, Bytes, Floats, Fractions, Indices, Largest, Magnitudes, Mask};
     let f32 = Floats(DType::F32);
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
         sample(
@@ -146,10 +146,16 @@ fn samples() -> Vec<Sample> {
         let kind = Kind::QuantMatMul { spec: spec.parse().unwrap(), to };
         sample(kind, &[(q, Bytes), (t, Fractions), (w, Bytes), (scale, Fractions)])
     };
+    let static_product = |spec: &str, q: &[usize], w: &[usize], scale: &[usize], to: DType| {
+        let kind = Kind::StaticMatMul { spec: spec.parse().unwrap(), to };
+        sample(kind, &[(q, Bytes), (w, Bytes), (scale, Fractions), (scale, Blocks(1000))])
+    };
     vec![
         quantised("bsi,oi->bso", &[2, 3, 5], &[2, 3], &[4, 5], &[4], DType::BF16),
         quantised("bskd,okd->bso", &[1, 2, 3, 2], &[1, 2], &[5, 3, 2], &[5], DType::F16),
         quantised("ai,kdi->akd", &[3, 4], &[3], &[2, 3, 4], &[2, 3], DType::F32),
+        static_product("bsi,oi->bso", &[2, 3, 5], &[4, 5], &[4], DType::BF16),
+        static_product("bskd,okd->bso", &[1, 2, 3, 2], &[5, 3, 2], &[5], DType::F32),
         sample(Kind::RowScale { dims: 1 }, &[(&[2, 3, 5], Floats(DType::BF16))]),
         sample(Kind::RowScale { dims: 2 }, &[(&[3, 4, 2], f32)]),
         sample(Kind::Quantise { dims: 1 }, &[(&[2, 3, 5], Floats(DType::F16)), (&[2, 3], Magnitudes)]),

@@ -325,7 +325,7 @@ fn given(value: &Value) -> HostTensor {
             let data = (0..elems).map(|_| (unit() * 254.0) as i64 - 127).collect();
             HostTensor::int(value.shape.clone(), DType::I8, data)
         }
-        DType::I32 | DType::I64 | DType::U8 => {
+        DType::I32 | DType::I64 | DType::U8 | DType::F8E4M3 => {
             HostTensor::int(value.shape.clone(), value.dtype, (0..elems).map(|at| (at % 2) as i64).collect())
         }
         DType::F16 | DType::BF16 | DType::F32 => {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::Bytes;
+use ascend_tp::base::{Bytes, DType};
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
-use ascend_tp::program::models::{Head, layer_of};
+use ascend_tp::program::models::{Head, QuantisedWeight, layer_of, quantised_weight};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
@@ -28,6 +28,9 @@ pub(super) struct ExplainReport {
     /// Number of new tokens per sequence in the prefill that determines the sharding of weights.
     pub(super) deciding_sequence: usize,
     pub(super) weights: Vec<WeightReport>,
+    /// Weights in less than 16 bits, by format.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) formats: Vec<FormatReport>,
     pub(super) collectives: Vec<CollectiveReport>,
     pub(super) launches: LaunchReport,
     pub(super) totals: Totals,
@@ -58,6 +61,18 @@ pub(super) struct WeightReport {
     pub(super) layout: String,
     pub(super) bytes_per_card: u64,
     pub(super) reason: String,
+}
+
+/// Weights of one format.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct FormatReport {
+    pub(super) format: String,
+    /// Number of weights.
+    pub(super) weights: usize,
+    /// Bytes in the files, with scales and zero points.
+    pub(super) stored_bytes: u64,
+    /// Bytes of the numbers on the first card.
+    pub(super) bytes_per_card: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -166,6 +181,7 @@ impl ExplainReport {
             program: pass(request, shown),
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
+            formats: formats(shown),
             totals: totals(&collectives, request.deployment.batch * shown.pass.sequence),
             collectives: collectives.into_iter().map(CollectiveReport::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2),
@@ -203,7 +219,8 @@ fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> PassReport {
 fn parameters(program: &Program) -> u64 {
     let params = program.with_role(Role::Param).map(|id| &program.values[id]);
     let is_scale = |value: &Value| {
-        value.source.as_ref().is_some_and(|source| matches!(source.form, Form::RowScales { .. }))
+        let forms = value.source.as_ref().map(|source| source.form);
+        value.dtype == DType::I32 || matches!(forms, Some(Form::RowScales { .. } | Form::QuantParams))
     };
     params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
 }
@@ -233,6 +250,32 @@ fn weights(compiled: &Compiled) -> Vec<WeightReport> {
         }
     };
     compiled.program.with_role(Role::Param).map(row).collect()
+}
+
+fn formats(compiled: &Compiled) -> Vec<FormatReport> {
+    let placed = &compiled.split.lowered;
+    let mut formats: Vec<FormatReport> = Vec::new();
+    for id in compiled.program.with_role(Role::Param) {
+        let value = &compiled.program.values[id];
+        let Some(QuantisedWeight { format, stored }) = quantised_weight(value) else { continue };
+        let format = format.to_string();
+        let local = placed.layouts[id].local_shape(&placed.mesh, &value.shape, 0);
+        let bytes = Bytes::of(local.elems(), value.dtype.size_bytes()).0;
+        match formats.iter_mut().find(|known| known.format == format) {
+            Some(known) => {
+                known.weights += 1;
+                known.stored_bytes += stored.0;
+                known.bytes_per_card += bytes;
+            }
+            None => formats.push(FormatReport {
+                format,
+                weights: 1,
+                stored_bytes: stored.0,
+                bytes_per_card: bytes,
+            }),
+        }
+    }
+    formats
 }
 
 impl From<ExplainedExchange> for CollectiveReport {

@@ -6,7 +6,9 @@ use ascend_tp::emulator::Soc;
 use ascend_tp_planner::table::Align;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, CardBytes, ExplainReport, KeysRead, LaunchReport, PassReport, Totals};
+use super::report::{
+    Alternative, CardBytes, ExplainReport, FormatReport, KeysRead, LaunchReport, PassReport, Totals,
+};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::terminal;
 
@@ -38,6 +40,9 @@ pub(super) fn render(report: &ExplainReport) -> String {
         launches(&report.launches)
     );
     let _ = writeln!(text, "Totals\n{}", totals(report));
+    if !report.formats.is_empty() {
+        let _ = writeln!(text, "Weights by format in the files\n{}", formats(&report.formats));
+    }
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
     text.push_str(&room(&report.memory));
     text
@@ -204,6 +209,24 @@ fn counts(totals: &Totals) -> String {
         format!("{} {} ({})", total.count, total.op, decimal_bytes(total.bytes))
     };
     totals.by_op.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn formats(formats: &[FormatReport]) -> String {
+    let mut table = terminal::table([
+        ("format", Align::Left),
+        ("weights", Align::Right),
+        ("bytes in the files", Align::Right),
+        ("bytes on the first card", Align::Right),
+    ]);
+    for FormatReport { format, weights, stored_bytes, bytes_per_card } in formats {
+        table.row([
+            format.clone(),
+            grouped(*weights as u64),
+            grouped(*stored_bytes),
+            grouped(*bytes_per_card),
+        ]);
+    }
+    table.to_string()
 }
 
 fn memory(memory: &CardBytes, pass: &PassReport) -> String {

@@ -26,7 +26,9 @@ pub(super) fn block(dtype: DType, elems: usize) -> Vec<u8> {
         DType::F16 => numbers.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
         DType::BF16 => numbers.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
         DType::I8 => numbers.map(|x| (x / LARGEST * 127.0) as i8 as u8).collect(),
-        DType::I32 | DType::I64 | DType::U8 | DType::Bool => vec![0; elems * dtype.size_bytes()],
+        DType::I32 | DType::I64 | DType::U8 | DType::F8E4M3 | DType::Bool => {
+            vec![0; elems * dtype.size_bytes()]
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn product(dtype: DType, [m, k, n]: [usize; 3]) -> Call {
 fn quantised([m, k, n]: [usize; 3]) -> Call {
     let (x, w) = (view(0, DType::I8, &[m, k]), view(1, DType::I8, &[n, k]));
     let (scale, tokens) = (view(3, DType::F32, &[n]), view(4, DType::F32, &[m]));
-    Call::QuantMatmul { x, w, scale, tokens, out: view(2, DType::BF16, &[m, n]) }
+    Call::QuantMatmul { x, w, scale, tokens, bias: None, out: view(2, DType::BF16, &[m, n]) }
 }
 
 fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2], width: usize) -> Call {

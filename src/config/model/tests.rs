@@ -85,6 +85,7 @@ fn the_fixtures_parse() {
         logit_cap: None,
         tied_embeddings: false,
         dtype: DType::BF16,
+        formats: Arc::default(),
     };
     assert_eq!(qwen_v1, expected);
 
@@ -271,10 +272,11 @@ fn what_is_not_supported_is_refused() {
         &[
             "config.json: layer_types: unsupported kind of layer: \
              expected \"full_attention\" in every layer, found \"sliding_attention\"",
+            "config.json: quantization_config.quant_method: unknown method of quantised weights: \
+             expected compressed-tensors, fp8, awq, gptq or mxfp4, found nothing; \
+             use the checkpoint the quantised one was made from",
             "config.json: hidden_act: unsupported activation: expected \"silu\" or \"swish\", found \"gelu\"; \
              remove it if the model computes without it",
-            "config.json: quantization_config: quantised weights are not supported: \
-             expected no such key, or null, found {\"bits\":4}; use the checkpoint the quantised one was made from",
             "config.json: use_sliding_window: attention in a sliding window is not supported: \
              expected false, found true; \
              set it to false if the prompts stay within the window; the result is the same there",

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::bound::{Roundings, magnitude, relative};
 use super::values::{WholeValues, keep_worse, worst};
 use super::{Difference, SameOperands};
-use crate::base::{DType, Diagnostics, Id, Precision, Weights};
+use crate::base::{DType, Diagnostics, Id, Precision};
 use crate::exec::NamedTensors;
 use crate::program::text::op_text;
 use crate::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, ValueId};
@@ -103,7 +103,7 @@ impl OpsAlone {
             let id = op.result();
             let (Ok(expected), Some(tensor)) = (one.get(&name(id)), many.whole(id)) else { continue };
             let bound = match op.kind {
-                Kind::RowScale { .. } | Kind::Quantise { .. } => 0.0,
+                Kind::RowScale { .. } | Kind::Quantise { .. } | Kind::QuantiseStatic => 0.0,
                 _ => {
                     let sums =
                         op.results.iter().chain(&op.operands).map(|id| many.roundings_of_sum(*id)).sum();
@@ -122,7 +122,10 @@ impl OpsAlone {
 }
 
 fn numbers_of(kind: &Kind, result: &HostTensor) -> usize {
-    if matches!(kind, Kind::Quantise { .. }) { result.shape.elems() } else { 0 }
+    match kind {
+        Kind::Quantise { .. } | Kind::QuantiseStatic => result.shape.elems(),
+        _ => 0,
+    }
 }
 
 /// Converts to f32, which is exact for 8-bit integers.
@@ -137,14 +140,12 @@ fn numbers(tensor: &HostTensor) -> HostTensor {
     }
 }
 
-/// Precision with quantised products and f32 activations.
-pub(super) const AROUND: Precision = Precision { activations: DType::F32, weights: Weights::W8A8 };
-
-/// Compares the logits of one card and many, in precision [`AROUND`]. Integers may differ only if
-/// the value on one card is within its float error of a rounding edge. Another difference is
-/// returned instead of the logits.
+/// Compares the logits of one card and many, with f32 activations. Integers may differ only if the
+/// value on one card is within its float error of a rounding edge. Another difference is returned
+/// instead of the logits.
 pub(super) fn around(
     program: &Program,
+    precision: Precision,
     [one, many]: [&WholeValues; 2],
     [expected, found]: [&HostTensor; 2],
 ) -> Option<Difference> {
@@ -153,21 +154,52 @@ pub(super) fn around(
     for (index, op) in program.ops.values().iter().enumerate() {
         roundings.ops = index + 1;
         match op.kind {
-            Kind::Quantise { dims } => {
-                let error = relative(program, AROUND, roundings);
-                match differing(op, dims, error, [one, many]) {
+            Kind::Quantise { .. } | Kind::QuantiseStatic => {
+                let error = relative(program, precision, roundings);
+                let found = match op.kind {
+                    Kind::QuantiseStatic => differing_by_one(op, [one, many]),
+                    _ => differing(op, error, [one, many]),
+                };
+                match found {
                     Ok(square) => drop(errors.insert(op.result(), square)),
                     Err(difference) => return Some(Difference { place: op_text(program, op), ..difference }),
                 }
             }
-            Kind::QuantMatMul { .. } => {
+            // The integers between both products are not values of the program.
+            Kind::QuantExperts => {
+                roundings.integers = roundings.after(program, precision, index + 1).integers;
+            }
+            Kind::QuantMatMul { .. } | Kind::StaticMatMul { .. } => {
                 roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default();
             }
             _ => {}
         }
     }
-    let bound = relative(program, AROUND, roundings) * magnitude(expected.floats());
+    let bound = relative(program, precision, roundings) * magnitude(expected.floats());
     worst("logits with f32 around the products", found, expected.floats(), bound)
+}
+
+/// Returns the largest squared error of a row of integers with a stored scale, relative to its squared
+/// length. The scale is a weight, so the distance from an edge is not known.
+///
+/// # Errors
+/// Returns an integer that differs by more than 1.
+fn differing_by_one(op: &Op, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
+    let (Some(one), Some(many)) = (one.whole(op.result()), many.whole(op.result())) else { return Ok(0.0) };
+    let row = one.shape.last().copied().unwrap_or(1).max(1);
+    let mut most: f64 = 0.0;
+    for (index, (a, b)) in one.ints().chunks(row).zip(many.ints().chunks(row)).enumerate() {
+        let pairs = || a.iter().zip(b);
+        if let Some(at) = pairs().position(|(a, b)| (a - b).abs() > 1) {
+            let (expected, found) = (a[at] as f64, b[at] as f64);
+            let index = vec![index * row + at];
+            return Err(Difference { place: String::new(), index, expected, found, bound: 1.0 });
+        }
+        let differing = pairs().filter(|(a, b)| a != b).count() as f64;
+        let squares: i64 = a.iter().map(|a| a * a).sum();
+        most = most.max(differing / squares.max(1) as f64);
+    }
+    Ok(most)
 }
 
 /// Returns the largest squared error of a row of integers, relative to its squared length. `error`
@@ -175,13 +207,13 @@ pub(super) fn around(
 ///
 /// # Errors
 /// Returns an integer that differs although its value is further from the edge.
-fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
+fn differing(op: &Op, error: f64, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
     let [x, scales] = [0, 1].map(|at| one.whole(op.operands[at]));
     let [of_one, of_many] = [one, many].map(|values| values.whole(op.result()));
     let (Some(x), Some(scales), Some(of_one), Some(of_many)) = (x, scales, of_one, of_many) else {
         return Ok(0.0);
     };
-    let row: usize = x.shape[x.shape.rank() - dims..].iter().product();
+    let row = x.shape.elems() / scales.shape.elems().max(1);
     let largest = magnitude(x.floats());
     let (a, b) = (of_one.ints(), of_many.ints());
     let mut most: f64 = 0.0;

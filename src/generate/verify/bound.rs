@@ -22,7 +22,7 @@
 //! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
 //! step. With f32 around the products, an integer differs only within the float error of a rounding
-//! edge. If the integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² /
+//! edge. So a share of the integers can differ, which is twice the error relative to a step. If the integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² /
 //! Σ q²)`.
 
 use crate::base::{DType, Precision};
@@ -53,10 +53,11 @@ pub(super) struct Roundings {
 
 impl Roundings {
     /// Returns the roundings after `ops` ops, if any integer may differ.
-    pub(super) fn after(self, program: &Program, ops: usize) -> Self {
-        let is_quantised = |kind: &Kind| matches!(kind, Kind::QuantMatMul { .. });
-        let products = program.ops.values()[..ops].iter().filter(|op| is_quantised(&op.kind)).count();
-        Self { ops, integers: products as f64 * STEP * STEP, ..self }
+    pub(super) fn after(self, program: &Program, precision: Precision, ops: usize) -> Self {
+        let products: usize = program.ops.values()[..ops].iter().map(|op| quantised_products(&op.kind)).sum();
+        let of_floats = Self { ops, integers: 0.0, ..self };
+        let differing = (2.0 * relative(program, precision, of_floats) / STEP).min(1.0);
+        Self { integers: products as f64 * differing * STEP * STEP, ..of_floats }
     }
 
     /// Returns the roundings after attention with this factor of squared errors.
@@ -69,6 +70,15 @@ impl Roundings {
         let amplified = self.amplified + median * (self.sums + self.amplified);
         let cancelled = self.cancelled + median * (self.ops as f64 + self.cancelled);
         Self { amplified, cancelled, smallest_row, ..self }
+    }
+}
+
+/// Returns the number of products of quantised rows in an op.
+pub(super) const fn quantised_products(kind: &Kind) -> usize {
+    match kind {
+        Kind::QuantMatMul { .. } | Kind::StaticMatMul { .. } => 1,
+        Kind::QuantExperts => 2,
+        _ => 0,
     }
 }
 
@@ -100,7 +110,7 @@ pub(super) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2.0_f64.powi(-11),
         DType::BF16 => 2.0_f64.powi(-8),
-        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => 0.0,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::F8E4M3 | DType::Bool => 0.0,
     }
 }
 

@@ -135,7 +135,7 @@ impl VerifySetup<'_> {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
         let program = decoder(config, deployment.step(config), precision, Head::LastLogits)?;
-        let bound = relative(&program, precision, roundings.after(&program, program.ops.len()));
+        let bound = relative(&program, precision, roundings.after(&program, precision, program.ops.len()));
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }
 }

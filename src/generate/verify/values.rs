@@ -103,10 +103,10 @@ impl WholeValues {
     }
 
     /// Returns the roundings of each op's results, with sums from `many` and attention from `self`.
-    pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
+    pub(super) fn roundings(&self, program: &Program, precision: Precision, many: &Self) -> Vec<Roundings> {
         let mut now = Roundings::default();
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
-            now = now.after(program, index + 1);
+            now = now.after(program, precision, index + 1);
             now.sums += op.results.iter().map(|id| many.roundings_of_sum(*id)).sum::<f64>();
             now = self.behind(program, op, now);
             let own = now;
@@ -155,7 +155,7 @@ impl WholeValues {
         order: SumOrder,
         verification: &mut Verification,
     ) {
-        let roundings = self.roundings(program, many);
+        let roundings = self.roundings(program, precision, many);
         let made = program.ops.values().iter().enumerate();
         for (index, op, result) in
             made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id)))

@@ -1,7 +1,7 @@
 //! Reference implementations of routers and experts. They compute in f64 and round once.
 
 use crate::base::{DType, HostTensor};
-use crate::program::graph::Value;
+use crate::program::graph::{Form, Value};
 use crate::program::op::Kind;
 
 use super::training::{doubles, like, made, sigmoid, silu_slope};
@@ -171,6 +171,46 @@ pub(in crate::program) fn experts(kind: &Kind, operands: &[&HostTensor], result:
         }
     }
     made(result, y)
+}
+
+pub(in crate::program) fn quant_experts(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let &[x, index, weights, gate_up, down, gate_up_scale, down_scale] = operands else {
+        unreachable!("quant_experts takes seven operands")
+    };
+    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let [gate_up_scale, down_scale]: [Vec<f64>; 2] =
+        [gate_up_scale, down_scale].map(|scales| doubles(scales).collect());
+    let (width, inner) = (mixture.width, mixture.inner);
+    let mut y = vec![0.0; result.shape.elems()];
+    for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
+        let (integers, scale) = quantised(mixture.token(place));
+        let hidden = [0, 1].map(|part| {
+            let row = |row: usize| {
+                let scales = gate_up_scale[(expert * 2 + part) * inner + row] * scale;
+                dot(&integers, mixture.projection(expert, part, row)) * scales
+            };
+            (0..inner).map(row).collect::<Vec<f64>>()
+        });
+        let (integers, scale) = quantised(&gated(&hidden));
+        let out = &mut y[place / mixture.chosen * width..][..width];
+        for (row, y) in out.iter_mut().enumerate() {
+            let product =
+                dot(&integers, mixture.down(expert, row)) * down_scale[expert * width + row] * scale;
+            *y += mixture.weights[place] * product;
+        }
+    }
+    made(result, y)
+}
+
+/// Returns the integers of a row and its scale, which is in f32.
+fn quantised(row: &[f64]) -> (Vec<f64>, f64) {
+    let largest = row.iter().fold(0.0_f32, |largest, x| largest.max(x.abs() as f32));
+    let scale = largest / Form::LARGEST;
+    let integer = |x: &f64| match scale > 0.0 {
+        true => f64::from((*x as f32 / scale).round_ties_even().clamp(-128.0, 127.0)),
+        false => 0.0,
+    };
+    (row.iter().map(integer).collect(), f64::from(scale))
 }
 
 pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {

@@ -7,7 +7,8 @@ use crate::program::op::Kind;
 use super::{HostTensor, broadcast, gelu, indices, scores_of};
 
 pub(super) fn doubles(x: &HostTensor) -> impl Iterator<Item = f64> + '_ {
-    x.floats().iter().map(|x| f64::from(*x))
+    let ints = x.ints().iter().map(|x| *x as f64);
+    x.floats().iter().map(|x| f64::from(*x)).chain(ints)
 }
 
 pub(super) fn like(x: &HostTensor, data: impl IntoIterator<Item = f64>) -> HostTensor {

@@ -91,7 +91,7 @@ impl LayerInputs<'_> {
         let name = tensors.layer(layer, tensors.attention_out);
         let weight = format!("{name}.weight");
         let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
-        if attention.output_bias {
+        if attention.output_bias && self.adds_bias(&weight) {
             let bias = format!("{name}.bias");
             let bias = self.param(build, &bias, &[h], whole(&bias));
             y = build.add(y, bias);
@@ -122,8 +122,9 @@ impl LayerInputs<'_> {
         }
         let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
         let shape = [&sizes[..], &[config.hidden_size]].concat();
+        let adds_bias = self.adds_bias(&source.tensor);
         let mut y = self.linear(build, spec, x, &name, source, &shape);
-        if config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
+        if adds_bias && config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
             let (name, source) = self.projection(layer, &projection, part, "bias");
             let bias = self.param(build, &name, &sizes, source);
             y = build.add(y, bias);

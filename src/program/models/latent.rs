@@ -44,6 +44,7 @@ impl LayerInputs<'_> {
                 element_offset: first * width,
                 form: Form::Blocks { block_elems: count * width, stride_elems },
             };
+            let source = self.as_floats(build, source, width);
             self.param(build, &format!("{name}.{part}.weight"), &[1, heads, count, width], source)
         });
         let absorbed = build.matmul("bskgd,kgdr->bskgr", plain, keys);

@@ -2,15 +2,19 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Weights, round};
+use crate::base::{DType, Diagnostic, Packing, Weights, round};
 use crate::config::families::{Projections, Tensors};
-use crate::config::{Activation, FeedForwardPart, Lora, ModelConfig, NormWeight, PEFT_PREFIX, Rotary};
+use crate::config::{
+    Activation, FeedForwardPart, Lora, ModelConfig, NormWeight, PEFT_PREFIX, Rotary, WeightFormat,
+};
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::{Form, Role, Source};
+use crate::program::graph::{Form, PackedRows, Role, RowBlocks, Source};
 use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
-use super::{COPY, CacheGroup, CacheNames, RunShape, StatePool, input, masks, rotary_tables};
+use super::{
+    COPY, CacheGroup, CacheNames, RunShape, StatePool, input, layer_of_weight, masks, rotary_tables,
+};
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
@@ -273,9 +277,19 @@ impl LayerInputs<'_> {
     ) -> Operand {
         let spec = build.einsum(spec);
         let outputs = spec.scale().len();
+        let row_elems: usize = shape[outputs..].iter().product();
+        let layer = layer_of_weight(&source.tensor).to_owned();
+        let format = self.config.formats.of(&layer);
+        if self.weights != Weights::Float && format != WeightFormat::Float {
+            let problem = Diagnostic::new(&layer, "the weight is quantised already");
+            build.problem(problem.expected("float weights").found(format));
+        }
+        if format.is_integer() {
+            return self.integer_product(build, spec, x, name, source, shape);
+        }
         if self.weights == Weights::Float {
-            let layer = source.tensor.strip_suffix(".weight").unwrap_or(&source.tensor).to_owned();
-            let row = source.element_offset / shape[outputs..].iter().product::<usize>().max(1);
+            let row = source.element_offset / row_elems.max(1);
+            let source = self.as_floats(build, source, row_elems);
             let weight = self.param(build, name, shape, source);
             let [down_spec, up_spec] = spec.factorised('r');
             let y = build.op(Kind::MatMul { spec }, &[x, weight]);
@@ -295,13 +309,79 @@ impl LayerInputs<'_> {
             let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
             return build.add(y, update);
         }
-        let row_elems = shape[outputs..].iter().product();
         let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
         let weight = build.param_from(name, shape, DType::I8, rows);
         let scales = Source { form: Form::RowScales { row_elems }, ..source };
         let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
         let [q, tokens] = quantised(build, x, spec.summed().len());
         build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
+    }
+
+    /// Returns the source of a weight whose stored format becomes floats. The rows of the weight have
+    /// `row_elems` elements. Other formats are refused.
+    pub(super) fn as_floats(&self, build: &mut Builder, source: Source, row_elems: usize) -> Source {
+        let layer = layer_of_weight(&source.tensor);
+        let packing = match self.config.formats.of(layer) {
+            WeightFormat::Float => return source,
+            WeightFormat::Packed(packing) => packing,
+            format => {
+                let problem = Diagnostic::new(layer, "no program reads this weight in its format");
+                build.problem(problem.expected("floats, 4-bit groups or fp8 blocks").found(format));
+                return source;
+            }
+        };
+        let blocks = match source.form {
+            Form::Blocks { block_elems, stride_elems } => {
+                Some(RowBlocks { rows: block_elems / row_elems, stride: stride_elems / row_elems })
+            }
+            _ => None,
+        };
+        check_multiples(build, layer, packing, row_elems);
+        Source { form: Form::Packed(PackedRows { row_elems, packing, blocks }), ..source }
+    }
+
+    /// Returns whether the bias of a layer is added to its product. The integers of some formats have
+    /// the bias already.
+    pub(super) fn adds_bias(&self, weight: &str) -> bool {
+        self.config.formats.of(layer_of_weight(weight)) != WeightFormat::Int8Static
+    }
+
+    /// Multiplies `x` by a weight that is stored in 8-bit integers.
+    fn integer_product(
+        &self,
+        build: &mut Builder,
+        spec: Einsum,
+        x: Operand,
+        name: &str,
+        source: Source,
+        shape: &[usize],
+    ) -> Operand {
+        let outputs = spec.scale().len();
+        let layer = layer_of_weight(&source.tensor).to_owned();
+        let row_elems: usize = shape[outputs..].iter().product();
+        let first_row = source.element_offset / row_elems.max(1);
+        let weight = build.param_from(name, shape, DType::I8, source);
+        let part = |suffix: &str, element_offset, form| {
+            let name = format!("{}.{suffix}", layer_of_weight(name));
+            (name, Source { tensor: format!("{layer}.{suffix}"), element_offset, form })
+        };
+        let param = |build: &mut Builder, suffix: &str, form, shape: &[usize]| {
+            let (name, source) = part(suffix, if shape == [1] { 0 } else { first_row }, form);
+            let dtype = if form == Form::Numbers { DType::I32 } else { DType::F32 };
+            build.param_from(&name, shape, dtype, source)
+        };
+        let of_rows = &shape[..outputs];
+        if self.config.formats.of(&layer) == WeightFormat::Int8 {
+            let scale = param(build, "weight_scale", Form::QuantParams, of_rows);
+            let [q, tokens] = quantised(build, x, spec.summed().len());
+            return build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale]);
+        }
+        let [scale, offset] =
+            ["input_scale", "input_offset"].map(|suffix| param(build, suffix, Form::QuantParams, &[1]));
+        let q = build.op(Kind::QuantiseStatic, &[x, scale, offset]);
+        let scale = param(build, "deq_scale", Form::QuantParams, of_rows);
+        let bias = param(build, "quant_bias", Form::Numbers, of_rows);
+        build.op(Kind::StaticMatMul { spec, to: self.dtype }, &[q, weight, scale, bias])
     }
 
     /// Returns the scaled product with factor `A`. Projections in one tensor share it, so that each
@@ -386,7 +466,11 @@ impl LayerInputs<'_> {
         };
         let [gate, up] = [0, 1].map(|part| {
             let (name, source) = self.projection(layer, &projection, part, "weight");
+            let adds_bias = self.adds_bias(&source.tensor);
             let y = self.linear(build, "bsh,fh->bsf", x, &name, source, &[f, h]);
+            if !adds_bias {
+                return y;
+            }
             biased(build, y, f, self.projection(layer, &projection, part, "bias"))
         });
         let kind = match activation {
@@ -403,8 +487,17 @@ impl LayerInputs<'_> {
         let weight = format!("{name}.weight");
         let y = self.linear(build, "bsf,hf->bsh", y, &weight, whole(&weight), &[h, f]);
         let bias = format!("{name}.bias");
-        let y = biased(build, y, h, (bias.clone(), whole(&bias)));
+        let y = if self.adds_bias(&weight) { biased(build, y, h, (bias.clone(), whole(&bias))) } else { y };
         build.name(y, format!("layers.{layer}.mlp.out"))
+    }
+}
+
+/// Reports inputs that are not whole words.
+pub(super) fn check_multiples(build: &mut Builder, layer: &str, packing: Packing, inputs: usize) {
+    let [_, multiple] = packing.multiples();
+    if !inputs.is_multiple_of(multiple) {
+        let problem = Diagnostic::new(layer, "the inputs are not whole words of 4-bit numbers");
+        build.problem(problem.expected(format!("a multiple of {multiple}")).found(inputs));
     }
 }
 

@@ -7,14 +7,16 @@
 //!
 //! Not here: which cards have which experts. `placement` decides that.
 
-use crate::base::{DType, Weights};
+use crate::base::{DType, Diagnostic, Weights};
 use crate::config::families::ExpertStack;
-use crate::config::{Activation, ExpertGroups, Mixture, Scores, SharedExpert};
+use crate::config::{Activation, ExpertGroups, Mixture, Scores, SharedExpert, WeightFormat};
+use crate::program::TensorNames;
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::{Form, Source};
+use crate::program::graph::{Form, PackedRows, Source};
 use crate::program::op::Kind;
 
-use super::layers::{LayerInputs, refuse, whole};
+use super::layer_of_weight;
+use super::layers::{LayerInputs, check_multiples, refuse, whole};
 
 /// Chosen experts of each token `[b,s,j]`, and their weights.
 #[derive(Clone, Copy)]
@@ -116,7 +118,26 @@ impl LayerInputs<'_> {
     ) -> Operand {
         let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
         let name = |path: &str| self.tensors().layer(layer, path);
-        let [gate_up_source, down_source] = self.sources_of_experts(layer, count);
+        let sources = self.sources_of_experts(layer, count);
+        let format = self.format_of_experts(build, &sources);
+        let [gate_up_source, down_source] = match (sources, format) {
+            (sources, WeightFormat::Float | WeightFormat::Mxfp4) => sources,
+            ([gate_up, down], WeightFormat::Packed(packing)) => {
+                [(gate_up, h), (down, f)].map(|(source, row_elems)| {
+                    let form = Form::Packed(PackedRows { row_elems, packing, blocks: None });
+                    check_multiples(build, &source.tensor, packing, row_elems);
+                    Source { form, ..source }
+                })
+            }
+            (sources, WeightFormat::Int8) => {
+                return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
+            }
+            (sources, WeightFormat::Int8Static) => {
+                let found = format!("experts with weights in {format}");
+                refuse(build, layer, &found, "int8 experts with one scale per token");
+                sources
+            }
+        };
         let gate_up = self.param(build, &name("experts.gate_up"), &[count, 2, f, h], gate_up_source.clone());
         let down = self.param(build, &name("experts.down"), &[count, h, f], down_source.clone());
         if let Activation::Clipped { limit, slope } = mixture.activation {
@@ -146,6 +167,35 @@ impl LayerInputs<'_> {
         build.name(y, format!("layers.{layer}.mlp.experts.out"))
     }
 
+    /// As [`Self::routed`], with weights that are stored in 8-bit integers.
+    fn quantised_experts(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        [count, h, f]: [usize; 3],
+        sources: [Source; 2],
+        operands: [Operand; 3],
+    ) -> Operand {
+        if build.is_in_trees() {
+            refuse(build, layer, "experts with weights in int8, in a fixed order", "experts in floats");
+        }
+        let shapes = [("gate_up", &[count, 2, f, h][..]), ("down", &[count, h, f])];
+        let params = shapes.into_iter().zip(sources).map(|((name, shape), source)| {
+            let name = self.tensors().layer(layer, &format!("experts.{name}"));
+            let tensor = format!("{}.weight_scale", layer_of_weight(&source.tensor));
+            let scales = Source { tensor, element_offset: 0, form: Form::QuantParams };
+            let weight = build.param_from(&name, shape, DType::I8, source);
+            let outputs = &shape[..shape.len() - 1];
+            [weight, build.param_from(&format!("{name}_scale"), outputs, DType::F32, scales)]
+        });
+        let params: Vec<[Operand; 2]> = params.collect();
+        let weights = params.iter().map(|[weight, _]| *weight);
+        let scales = params.iter().map(|[_, scale]| *scale);
+        let operands: Vec<Operand> = operands.into_iter().chain(weights).chain(scales).collect();
+        let y = build.op(Kind::QuantExperts, &operands);
+        build.name(y, format!("layers.{layer}.mlp.experts.out"))
+    }
+
     /// Returns the sources of gate and up projections `[e,2,f,h]`, and of down projections
     /// `[e,h,f]`, of all experts of a layer.
     fn sources_of_experts(&self, layer: usize, count: usize) -> [Source; 2] {
@@ -154,12 +204,39 @@ impl LayerInputs<'_> {
         match tensors.stack {
             ExpertStack::Separate => [&[tensors.gate, tensors.up][..], &[tensors.down]]
                 .map(|projections| whole(&format!("{}.weight", name(&stack(projections, count))))),
-            // Inputs come before outputs, and the outputs of gate and up projection alternate.
-            ExpertStack::Interleaved => [
-                stored(whole(&name(tensors.gate)), "dims/0,3,21"),
-                stored(whole(&name(tensors.down)), "dims/0,2,1"),
-            ],
+            // Inputs come before outputs, and the outputs of gate and up projection alternate. In
+            // MXFP4, the inputs come last.
+            ExpertStack::Interleaved => {
+                let [gate_up, down] = [tensors.gate, tensors.down].map(|path| {
+                    let name = name(path);
+                    (self.config.formats.of(&name), name)
+                });
+                let source = |(format, name): (WeightFormat, String), floats, mxfp4| match format {
+                    WeightFormat::Mxfp4 => stored(whole(&name), mxfp4),
+                    _ => stored(whole(&name), floats),
+                };
+                [source(gate_up, "dims/0,3,21", "mxfp4/0,21,3"), source(down, "dims/0,2,1", "mxfp4/0,1,2")]
+            }
         }
+    }
+
+    /// Returns the format of the weights of all experts of a layer. Other formats in the stacks are
+    /// refused.
+    fn format_of_experts(&self, build: &mut Builder, sources: &[Source; 2]) -> WeightFormat {
+        let layers = sources.iter().flat_map(|source| {
+            let names = TensorNames::parse(&source.tensor);
+            names.map(|names| names.iter().collect::<Vec<String>>()).unwrap_or_default()
+        });
+        let mut formats = layers.map(|name| {
+            let layer = layer_of_weight(&name);
+            (self.config.formats.of(layer), layer.to_owned())
+        });
+        let Some((format, _)) = formats.next() else { return WeightFormat::Float };
+        if let Some((other, layer)) = formats.find(|(other, _)| *other != format) {
+            let message = "the experts of a layer have weights in different formats";
+            build.problem(Diagnostic::new(layer, message).expected(format).found(other));
+        }
+        format
     }
 
     /// Computes the expert that every token passes.

@@ -20,16 +20,16 @@ mod latent;
 mod layers;
 mod loss;
 mod mixture;
+mod stored;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::base::{Diagnostics, Precision, Shape};
+use crate::base::{Diagnostics, Precision};
 use crate::config::{Family, ModelConfig, PEFT_PREFIX};
 
 use super::build::Builder;
-use super::graph::{Form, Op, Program, Role, ValueId};
-use super::op::{Kind, rule_of};
+use super::graph::{Program, Role, ValueId};
+use super::op::Kind;
 use super::tree::SumOrder;
 use crate::base::DType;
 
@@ -43,6 +43,8 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
+pub(crate) use stored::layer_of_weight;
+pub use stored::{QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_weight, stored_tensors};
 
 /// Result of a decoder program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,69 +185,6 @@ pub fn decoder_of_layers(
     Ok(LayeredProgram { program: build.finish()?, layers })
 }
 
-/// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:
-/// `[out, in]` for a weight, and a vector for everything else. A source with an order of dims has
-/// the shape that its [`Form`] describes. A stack is one entry per tensor. A source that is no
-/// valid stack, which [`verify`](super::verify::verify) refuses, is an entry with the name of the
-/// pattern.
-#[must_use]
-pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
-    let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
-    for id in program.with_role(Role::Param) {
-        let value = &program.values[id];
-        let Some(source) = &value.source else { continue };
-        if matches!(source.form, Form::RowScales { .. }) {
-            continue;
-        }
-        if let Some(packed) = source.packed(&value.shape) {
-            tensors.extend(packed);
-            continue;
-        }
-        if let Some(Ok(shape)) = source.form.dims().map(|dims| dims.shape(&value.shape)) {
-            tensors.insert(source.tensor.clone(), shape);
-            continue;
-        }
-        let copies = program.ops.values().iter().filter(|op| op.kind.row().is_copy && op.operands[0] == id);
-        let copies: Vec<ValueId> = copies.map(Op::result).chain([id]).collect();
-        let inputs = program.ops.values().iter().find_map(|op| {
-            let weights = op.kind.row().weights;
-            let is_param = |operand: &usize| copies.contains(&op.operands[*operand]);
-            let operand = weights.operands().iter().copied().find(is_param)?;
-            let rule = rule_of(op, &program.operand_shapes(op)).ok()?;
-            let dims = 0..value.shape.rank();
-            // Inputs are the last dims.
-            Some(dims.rev().take_while(|dim| weights.is_input(&rule, operand, *dim) == Some(true)).count())
-        });
-        let names: Vec<String> = match source.stack(&value.shape) {
-            Ok(stack) => stack.names.iter().collect(),
-            Err(_) => vec![source.tensor.clone()],
-        };
-        // Tensors of a stack, and tensors with blocks of rows, are matrices. Their inputs are the
-        // last dim of the param.
-        let is_matrix = names.len() > 1 || matches!(source.form, Form::Blocks { .. });
-        let inputs = inputs.map(|count| if is_matrix { 1 } else { count });
-        let inner: usize =
-            inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
-        let rows = value.shape.elems() / inner.max(1) / names.len();
-        let is_filter = |op: &Op| {
-            let weights = op.kind.row().weights;
-            weights.is_filter() && weights.operands().iter().any(|at| copies.contains(&op.operands[*at]))
-        };
-        let shape = match value.shape.last() {
-            Some(taps) if program.ops.values().iter().any(is_filter) => Shape::from([rows / taps, 1, *taps]),
-            _ if inputs.is_some() => Shape::from([rows, inner]),
-            _ => Shape::from([rows]),
-        };
-        for name in names {
-            tensors
-                .entry(name)
-                .and_modify(|known| *known = known.with(0, known[0] + shape[0]))
-                .or_insert_with(|| shape.clone());
-        }
-    }
-    tensors
-}
-
 /// Prefix of a param's name in the name of the copy.
 pub const COPY: &str = "copy.";
 
@@ -291,7 +230,8 @@ pub fn layer_of(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Source, text, verify::verify};
+    use crate::base::Shape;
+    use crate::program::{Form, Source, text, verify::verify};
 
     #[test]
     fn every_family_builds_verifies_and_survives_its_text() {

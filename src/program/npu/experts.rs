@@ -263,6 +263,89 @@ pub(in crate::program) fn experts(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
+pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    if emit.view(3).elems() == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let routed = emit.routed(3);
+    let (local, width, inner) = (routed.down.shape[0], routed.down.shape[1], routed.down.shape[2]);
+    let [gate_up_scale, down_scale] = [(5, 2 * inner), (6, width)].map(|(at, rows)| (emit.view(at), rows));
+    let numbers = emit.numbers_of_rows(&routed);
+    let rows = emit.widened(&routed.rows);
+    let [of_hidden, of_results] = [gate_up_scale, down_scale].map(|(scale, rows)| {
+        let scale = emit.shaped(scale, [local, rows]);
+        emit.scales_of_rows(scale, &numbers, routed.count)
+    });
+    let hidden = emit.integers_of_experts(rows, routed.gate_up, of_hidden, &routed.groups);
+    let gated = emit.temporary(DType::F32, [hidden.shape[0], inner]);
+    emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+    let results = emit.integers_of_experts(gated, routed.down, of_results, &routed.groups);
+    let weights = emit.view(2);
+    let tokens = weights.shape[0] * weights.shape[1];
+    let shape = [tokens, weights.shape[2]];
+    let weights = emit.shaped(weights, shape);
+    let weights = emit.dense(weights);
+    let places = routed.places;
+    emit.write_shaped(out, [tokens, width], |emit, out| {
+        if out.dtype == DType::F32 {
+            emit.sum_of_experts([results, places, weights], out);
+            return;
+        }
+        let sums = emit.temporary(DType::F32, out.shape.clone());
+        emit.sum_of_experts([results, places, weights], sums.clone());
+        emit.calls.push(Call::Cast { x: sums, out });
+    });
+}
+
+impl Emit<'_> {
+    /// Returns the number of the expert of each sorted row, i32.
+    fn numbers_of_rows(&mut self, routed: &Routed) -> View {
+        let copies = routed.places.elems();
+        let numbers = self.temporary(DType::I32, [copies]);
+        let rows = self.shaped(routed.experts.clone(), [copies]);
+        let index = routed.places.clone();
+        self.calls.extend([
+            Call::Zero { into: numbers.clone() },
+            Call::IndexCopy { index, rows, into: numbers.clone(), dim: 0 },
+        ]);
+        numbers
+    }
+
+    /// Returns the scales `[e,outputs]` of the expert of each row. Experts of other devices have the
+    /// scale 0.
+    fn scales_of_rows(&mut self, scales: View, numbers: &View, count: usize) -> View {
+        let [local, outputs] = [scales.shape[0], scales.shape[1]];
+        let table = self.temporary(DType::F32, [count, outputs]);
+        let of_rows = self.temporary(DType::F32, [numbers.elems(), outputs]);
+        self.calls.extend([
+            Call::Zero { into: table.clone() },
+            Call::Copy { from: scales, into: table.narrow(0, 0, local) },
+            Call::IndexSelect { x: table, index: numbers.clone(), out: of_rows.clone(), dim: 0 },
+        ]);
+        of_rows
+    }
+
+    /// Returns the products of f32 rows, quantised with a scale each, with the integers `w`
+    /// `[e,outputs,inputs]` of their experts. `scales` has the scales of the outputs of each row.
+    /// Products of integers and sums below 2^24 are exact in f32.
+    fn integers_of_experts(&mut self, rows: View, w: View, scales: View, groups: &View) -> View {
+        let tokens = self.temporary(DType::F32, [rows.shape[0]]);
+        self.row_scales(rows.clone(), tokens.clone());
+        let integers = self.temporary(DType::I8, rows.shape.clone());
+        self.quantised_rows(rows, tokens.clone(), integers.clone());
+        let x = self.widened(&integers);
+        let w = self.widened(&w);
+        let products = self.of_experts(&x, transposed(&w), groups);
+        self.calls.extend([
+            Call::Mul { a: products.clone(), b: scales, out: products.clone() },
+            Call::Mul { a: products.clone(), b: tokens.repeat(1, 1), out: products.clone() },
+        ]);
+        products
+    }
+}
+
 pub(in crate::program) fn expert_rows(_: &Kind, emit: &mut Emit<'_>) {
     let out = emit.out();
     if emit.view(2).elems() == 0 {

@@ -39,7 +39,7 @@ pub(crate) fn product(
             let tokens = emit.shaped(tokens, [out.shape[0]]);
             let made =
                 if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
-            emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out: made.clone() });
+            emit.quantised_product(QuantisedProduct { x, tokens, w, scale, bias: None, out: made.clone() });
             emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
         }
         _ => {

@@ -110,6 +110,43 @@ super::ops! {
         join: Join::Product,
         weights: WeightOperands::Factors(&[2]),
     }
+    /// The elements of `x` as 8-bit integers with one stored scale and offset: `q = round(x · (1 /
+    /// scale) + offset)` in f32, ties to even, saturated. Shapes: scale and offset `[1]`, f32.
+    QuantiseStatic = "quantise_static" {
+        arity: 3,
+        rule: |_, shapes| {
+            let x = any_rank(shapes[0].rank());
+            sum(&format!("{x},Y,Z->{x}"))
+        },
+        dtype: |kind, dtypes| match dtypes {
+            [x, DType::F32, DType::F32] => all_float(kind, &[*x]).map(|_| smallvec![DType::I8]),
+            _ => Err("its scale and its offset are f32".to_owned()),
+        },
+        host: Host::One(host::quantise_static),
+        npu: npu::quantise_static,
+    }
+    /// A product of 8-bit integers of [`Kind::QuantiseStatic`]: `y = (Σ q · w + bias) · scale`. There
+    /// is one `scale` and one i32 `bias` per row of `w`. If summed dims are sharded, the shard with
+    /// the first elements adds the bias.
+    StaticMatMul {
+        /// The einsum of `q` and `w`.
+        spec: Einsum,
+        /// Element type of the result.
+        to: DType,
+    } = "static_matmul" {
+        arity: 4,
+        rule: |kind, _| match kind {
+            Kind::StaticMatMul { spec, .. } => spec.biased_rule(),
+            _ => Err("not a static_matmul".to_owned()),
+        },
+        dtype: |kind, dtypes| match (kind, dtypes) {
+            (Kind::StaticMatMul { to, .. }, [DType::I8, DType::I8, DType::F32, DType::I32]) => all_float(kind, &[*to]),
+            (_, found) => Err(format!("takes i8, i8, f32 and i32, found {found:?}")),
+        },
+        host: Host::One(host::static_matmul),
+        npu: npu::static_matmul,
+        weights: WeightOperands::Factors(&[1]),
+    }
     /// The sum `x + y`. The second operand broadcasts from the right, or along dims of size 1.
     Add = "add" {
         arity: 2,
@@ -1050,6 +1087,22 @@ super::ops! {
         },
         host: Host::One(host::experts::experts),
         npu: npu::experts::experts,
+        weights: WeightOperands::Factors(&[4, 3]),
+        experts: Some(3),
+    }
+    /// As [`Kind::Experts`], with weights of 8-bit integers. Each row of tokens and each gated row is
+    /// quantised with its own scale, as in [`Kind::RowScale`] and [`Kind::Quantise`]. The last
+    /// operands are the scales of the rows of `gate_up` `[e,2,f]` and of `down` `[e,h]`, f32. A gated
+    /// row has one scale, so its dim stays whole.
+    QuantExperts = "quant_experts" {
+        arity: 7,
+        rule: |_, shapes| gate_and_up(shapes[3]).and_then(|()| sum("bsH,bsJ,bsJ,eGFH,eHF,eGF,eH->bsH")),
+        dtype: |kind, dtypes| match *dtypes {
+            [x, DType::I64, DType::F32, DType::I8, DType::I8, DType::F32, DType::F32] => all_float(kind, &[x]),
+            _ => Err(format!("takes x, i64, f32, two of i8 and two of f32, found {dtypes:?}")),
+        },
+        host: Host::One(host::experts::quant_experts),
+        npu: npu::experts::quant_experts,
         weights: WeightOperands::Factors(&[4, 3]),
         experts: Some(3),
     }

@@ -180,6 +180,7 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
         DType::I64 => Dtype::I64,
         DType::I8 => Dtype::I8,
         DType::U8 => Dtype::U8,
+        DType::F8E4M3 => Dtype::F8_E4M3,
         DType::Bool => Dtype::BOOL,
     }
 }

@@ -4,6 +4,8 @@ use half::bf16;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
+mod packed;
+
 use super::slice::READ_BYTES;
 use super::*;
 

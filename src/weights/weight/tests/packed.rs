@@ -1,0 +1,227 @@
+//! Tests of packed weights: each layout is written by its rule and read back in slices.
+
+use super::*;
+use crate::base::Packing;
+
+const OUTPUTS: usize = 24;
+const INPUTS: usize = 40;
+/// The last group has 8 inputs.
+const GROUP: usize = 16;
+const GROUPS: usize = 3;
+
+fn number(output: usize, input: usize) -> u32 {
+    ((output * 7 + input * 5 + output * input) % 16) as u32
+}
+
+fn zero(output: usize, group: usize) -> u32 {
+    (output * 3 + group * 5) as u32 % 15 + 1
+}
+
+/// Powers of two, so that products are exact.
+fn scale(output: usize, group: usize) -> f32 {
+    2f32.powi((output % 5) as i32 - 2 * group as i32)
+}
+
+fn group_of(input: usize, is_ordered: bool) -> usize {
+    if is_ordered { input * 7 % GROUPS } else { input / GROUP }
+}
+
+/// Returns words with eight numbers each, the first one in the lowest bits.
+fn words(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+    let numbers: Vec<u32> = numbers.collect();
+    let word = |eight: &[u32]| eight.iter().rev().fold(0, |word: u32, number| word << 4 | number);
+    numbers.chunks(8).flat_map(|eight| word(eight).to_le_bytes()).collect()
+}
+
+fn pairs(outer: usize, inner: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..outer).flat_map(move |a| (0..inner).map(move |b| (a, b)))
+}
+
+type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+
+fn tensors(packing: &str) -> Vec<Tensor> {
+    let f32s = |numbers: Vec<f32>| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    let order = |is_ordered| (0..INPUTS).flat_map(move |k| (group_of(k, is_ordered) as i32).to_le_bytes());
+    let by_group = f32s(pairs(GROUPS, OUTPUTS).map(|(g, n)| scale(n, g)).collect());
+    let by_output = f32s(pairs(OUTPUTS, GROUPS).map(|(n, g)| scale(n, g)).collect());
+    // Each word of AWQ has the even outputs first.
+    let awq = |n: usize| n / 8 * 8 + [0, 2, 4, 6, 1, 3, 5, 7][n % 8];
+    let (of_outputs, of_inputs) = (OUTPUTS / 8, INPUTS / 8);
+    match packing {
+        "rows:16" | "rows:16:zeros" | "rows:16:zeros:order" => vec![
+            (
+                "weight_packed",
+                Dtype::I32,
+                vec![OUTPUTS, of_inputs],
+                words(pairs(OUTPUTS, INPUTS).map(|(n, k)| number(n, k))),
+            ),
+            ("weight_scale", Dtype::F32, vec![OUTPUTS, GROUPS], by_output),
+            (
+                "weight_zero_point",
+                Dtype::I32,
+                vec![of_outputs, GROUPS],
+                // Words are along the outputs.
+                words(
+                    pairs(of_outputs, GROUPS).flat_map(|(row, g)| (0..8).map(move |j| zero(8 * row + j, g))),
+                ),
+            ),
+            ("weight_g_idx", Dtype::I32, vec![INPUTS], order(true).collect()),
+        ],
+        "gptq:16:1" | "gptq:16:0" => vec![
+            (
+                "qweight",
+                Dtype::I32,
+                vec![of_inputs, OUTPUTS],
+                words(
+                    pairs(of_inputs, OUTPUTS)
+                        .flat_map(|(row, n)| (0..8).map(move |j| number(n, 8 * row + j))),
+                ),
+            ),
+            ("scales", Dtype::F32, vec![GROUPS, OUTPUTS], by_group),
+            (
+                "qzeros",
+                Dtype::I32,
+                vec![GROUPS, of_outputs],
+                words(pairs(GROUPS, OUTPUTS).map(|(g, n)| zero(n, g) - u32::from(packing == "gptq:16:1"))),
+            ),
+            ("g_idx", Dtype::I32, vec![INPUTS], order(true).collect()),
+        ],
+        "awq:16" => vec![
+            (
+                "qweight",
+                Dtype::I32,
+                vec![INPUTS, of_outputs],
+                words(pairs(INPUTS, OUTPUTS).map(|(k, n)| number(awq(n), k))),
+            ),
+            ("scales", Dtype::F32, vec![GROUPS, OUTPUTS], by_group),
+            (
+                "qzeros",
+                Dtype::I32,
+                vec![GROUPS, of_outputs],
+                words(pairs(GROUPS, OUTPUTS).map(|(g, n)| zero(awq(n), g))),
+            ),
+        ],
+        _ => vec![
+            (
+                "weight",
+                Dtype::F8_E4M3,
+                vec![OUTPUTS, INPUTS],
+                // Codes 0x38 to 0x3f are 1 to 1.875.
+                pairs(OUTPUTS, INPUTS).map(|(n, k)| 0x38 + (number(n, k) % 8) as u8).collect(),
+            ),
+            (
+                "weight_scale_inv",
+                Dtype::F32,
+                vec![2, GROUPS],
+                f32s(pairs(2, GROUPS).map(|(n, g)| scale(n, g)).collect()),
+            ),
+        ],
+    }
+}
+
+fn expected(packing: &str, output: usize, input: usize) -> f32 {
+    let is_ordered = packing.starts_with("gptq") || packing.ends_with("order");
+    let group = group_of(input, is_ordered);
+    let number = number(output, input);
+    match packing {
+        // The second block of rows has 8 rows.
+        "fp8:16:16" => (1.0 + (number % 8) as f32 / 8.0) * scale(output / 16, group),
+        "rows:16" => (number as f32 - 8.0) * scale(output, group),
+        _ => (number as f32 - zero(output, group) as f32) * scale(output, group),
+    }
+}
+
+#[test]
+fn every_layout_is_read_in_any_slice() {
+    for packing in
+        ["rows:16", "rows:16:zeros", "rows:16:zeros:order", "gptq:16:1", "gptq:16:0", "awq:16", "fp8:16:16"]
+    {
+        let tensors = tensors(packing);
+        let views = tensors.iter().map(|(suffix, dtype, shape, bytes)| {
+            (format!("l.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let checkpoint = written(views);
+        let read = |shape: &[usize], offset: usize, blocks, parts: &[Vec<Range<usize>>]| -> Vec<Vec<f32>> {
+            let rows = PackedRows { row_elems: INPUTS, packing: Packing::parse(packing).unwrap(), blocks };
+            let source = source("l.weight", offset * INPUTS, Form::Packed(rows));
+            let found = given(&checkpoint, &source, DType::F32, shape, parts)
+                .unwrap_or_else(|error| panic!("{packing}: {error}"));
+            let floats = |bytes: Vec<u8>| {
+                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            found.into_iter().map(floats).collect()
+        };
+        let rectangle = |rows: Range<usize>, columns: Range<usize>| -> Vec<f32> {
+            let columns = move |n| columns.clone().map(move |k| expected(packing, n, k));
+            rows.flat_map(columns).collect()
+        };
+        let parts =
+            [(0..24, 0..40), (3..21, 0..40), (0..24, 5..33), (7..8, 39..40), (9..18, 16..32), (4..4, 0..40)];
+        let ranges: Vec<Vec<Range<usize>>> =
+            parts.iter().map(|(rows, columns)| vec![rows.clone(), columns.clone()]).collect();
+        let wanted: Vec<Vec<f32>> =
+            parts.into_iter().map(|(rows, columns)| rectangle(rows, columns)).collect();
+        assert_eq!(read(&[OUTPUTS, INPUTS], 0, None, &ranges), wanted, "{packing}");
+        // Rows from number 6 on, as 3 · 4 outputs and 5 · 8 inputs. Two of the shards are equal.
+        let part = vec![0..3, 1..3, 2..4, 0..8];
+        let found = read(&[3, 4, 5, 8], 6, None, &[part.clone(), vec![0..3, 0..4, 0..5, 0..8], part]);
+        let wanted: Vec<f32> =
+            [7, 8, 11, 12, 15, 16].into_iter().flat_map(|row| rectangle(row..row + 1, 16..32)).collect();
+        assert_eq!(found, [wanted.clone(), rectangle(6..18, 0..40), wanted], "{packing}");
+        // Blocks of two rows of every five, from row 1 on.
+        let blocks = Some(RowBlocks { rows: 2, stride: 5 });
+        let found = read(&[4, 2, INPUTS], 1, blocks, &[vec![1..4, 0..2, 0..INPUTS]]);
+        let wanted: Vec<f32> =
+            [6, 11, 16].into_iter().flat_map(|row| rectangle(row..row + 2, 0..40)).collect();
+        assert_eq!(found, [wanted], "{packing}");
+    }
+}
+
+#[test]
+fn a_shard_reads_its_words_and_scales_alone() {
+    // Rows are longer than a page, so that no gap is read.
+    let (outputs, inputs) = (16, 1 << 16);
+    let words = vec![0x77; outputs * inputs / 2];
+    let scales: Vec<u8> = std::iter::repeat_n(1f32.to_le_bytes(), outputs * inputs / 32).flatten().collect();
+    let packed = TensorView::new(Dtype::I32, vec![outputs, inputs / 8], &words).unwrap();
+    let scales = TensorView::new(Dtype::F32, vec![outputs, inputs / 32], &scales).unwrap();
+    let checkpoint = written([("l.weight_packed".to_owned(), packed), ("l.weight_scale".to_owned(), scales)]);
+    let rows = PackedRows { row_elems: inputs, packing: Packing::parse("rows:32").unwrap(), blocks: None };
+    let read = |part: Vec<Range<usize>>| {
+        READ_BYTES.set(0);
+        let source = source("l.weight", 0, Form::Packed(rows));
+        given(&checkpoint, &source, DType::BF16, &[outputs, inputs], &[part]).unwrap();
+        READ_BYTES.get()
+    };
+    let bytes_of = |rows: usize, columns: usize| rows * (columns / 2 + columns / 32 * 4);
+    assert_eq!(read(vec![4..8, 0..inputs]), bytes_of(4, inputs));
+    assert_eq!(read(vec![0..outputs, 0..inputs / 4]), bytes_of(outputs, inputs / 4));
+}
+
+#[test]
+fn damaged_tensors_are_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Vec<Tensor>)| {
+        let mut tensors = tensors("gptq:16:1");
+        change(&mut tensors);
+        let views = tensors.iter().map(|(suffix, dtype, shape, bytes)| {
+            (format!("l.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let checkpoint = written(views);
+        let packing = Packing::parse("gptq:16:1").unwrap();
+        let source =
+            source("l.weight", 0, Form::Packed(PackedRows { row_elems: INPUTS, packing, blocks: None }));
+        given(&checkpoint, &source, DType::F32, &[OUTPUTS, INPUTS], &[vec![0..OUTPUTS, 0..INPUTS]])
+            .unwrap_err()
+    };
+    let found = refused(&|tensors| tensors[3].3[..4].copy_from_slice(&9_i32.to_le_bytes()));
+    assert!(found.contains("l.g_idx") && found.contains("input 0 has group 9"), "{found}");
+    let found = refused(&|tensors| tensors[1].3[..4].copy_from_slice(&f32::NAN.to_le_bytes()));
+    assert!(found.contains("l.qweight") && found.contains("NaN"), "{found}");
+    let found = refused(&|tensors| drop(tensors.remove(2)));
+    assert!(found.starts_with("l.qzeros: no such tensor"), "{found}");
+    let found = refused(&|tensors| {
+        tensors[1].2 = vec![2, OUTPUTS];
+        tensors[1].3.truncate(2 * OUTPUTS * 4);
+    });
+    assert!(found.starts_with("l.scales: ") && found.contains("expected [3,24]"), "{found}");
+}
