@@ -58,13 +58,13 @@ impl Matrix {
     }
 }
 
-struct Adapter {
+pub(crate) struct Adapter {
     folder: tempfile::TempDir,
     lora: Lora,
     factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 
-fn adapter(model: &Model, targets: &[&str]) -> Adapter {
+pub(crate) fn adapter(model: &Model, targets: &[&str]) -> Adapter {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
     let lora = Lora { rank: RANK, alpha: 4.5, targets };
     let mut factors = BTreeMap::new();
@@ -105,7 +105,7 @@ fn recipe() -> Recipe {
     Recipe { steps: 1, global_batch: 5, seq: 8, ..Recipe::default() }
 }
 
-fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
+pub(crate) fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
     let recipe = Recipe { lora: Some(adapter.lora.clone()), ..recipe() };
     let factors = Checkpoint::open_file(&adapter.folder.path().join("adapter_model.safetensors")).unwrap();
     let is_factor = |tensor: &Tensor| tensor.source.as_ref().unwrap().tensor.starts_with(PEFT_PREFIX);

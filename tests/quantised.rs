@@ -4,19 +4,26 @@
 //! The checkpoints in `fixtures/quantised` have random weights. Their logits were computed in f32
 //! around the products, from the dequantised weights or from the integers.
 
+use std::sync::Arc;
+
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::Model;
-use ascend_tp::generate::verify::verify_on;
+use ascend_tp::generate::verify::verify;
 use ascend_tp::placement::{ExpertShards, Residual};
+use ascend_tp::program::Role;
+use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::train::{self, Layout, Recipe};
 
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use tempfile::TempDir;
 
-use crate::common::{cann, fixture, opened, with_reference};
+use crate::common::{cann, fixture, open, opened, with_reference};
 use crate::dense::passes;
+use crate::lora::{adapter, of_adapters};
 
 const CHECKPOINTS: [&str; 11] = [
     "awq-int4",
@@ -32,12 +39,11 @@ const CHECKPOINTS: [&str; 11] = [
     "modelslim-w8a8-dynamic-moe",
 ];
 
-/// A cover of cards and residual streams. Each checkpoint runs on one card, where all weights are
-/// whole, and on one of the larger meshes.
-fn layouts(checkpoint: usize) -> Vec<(usize, Residual)> {
+/// Returns a mesh and a residual stream. `verify` compares all values with one card too.
+fn layout(checkpoint: usize) -> (usize, Residual) {
     use Residual::{Replicate, Seq};
-    let many = [(8, Seq), (3, Replicate), (2, Seq), (8, Replicate), (3, Seq)];
-    vec![(1, Replicate), many[checkpoint % many.len()]]
+    let layouts = [(8, Seq), (3, Replicate), (2, Seq), (8, Replicate), (3, Seq)];
+    layouts[checkpoint % layouts.len()]
 }
 
 #[test]
@@ -45,15 +51,27 @@ fn logits_and_tokens_are_those_of_the_reference() {
     let cann = cann(8);
     for (index, name) in CHECKPOINTS.into_iter().enumerate() {
         let (model, reference) = with_reference(&format!("quantised/{name}"));
-        for (cards, residual) in layouts(index) {
-            let place = format!("{name}: {cards} cards, {residual:?}");
-            let of = Deployment::of(&model.config, cards);
-            let deployment = Deployment { residual, precision: DType::F32.into(), ..of };
-            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default())
-                .unwrap_or_else(|error| panic!("{place}: {error}"))
-                .unwrap_or_else(|| panic!("{place}: nothing was compared"));
-            passes(&place, &found);
-        }
+        let (cards, residual) = layout(index);
+        let place = format!("{name}: {cards} cards, {residual:?}");
+        let found = verify(&cann, &model, cards, DType::F32, residual, &reference)
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
+        passes(&place, &found);
+        let has_integers = model.config.formats.iter().any(|format| format.is_integer());
+        let is_mixture = model.config.has_mixture();
+        assert_eq!(found.alone.integers > 0, has_integers, "{place}");
+        assert!(found.around.is_some() == has_integers || is_mixture, "{place}");
+    }
+}
+
+#[test]
+fn results_in_16_bits_are_within_their_bounds() {
+    let cann = cann(8);
+    for (name, cards) in [("gptq-int4", 3), ("modelslim-w8a8", 2), ("modelslim-w8a8-dynamic-moe", 3)] {
+        let (model, reference) = with_reference(&format!("quantised/{name}"));
+        let dtype = model.config.dtype;
+        let found = verify(&cann, &model, cards, dtype, Residual::Replicate, &reference)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(found.passed(), "{name} in {dtype}: {found:#?}");
     }
 }
 
@@ -191,11 +209,13 @@ fn no_fault_of_a_reader_passes() {
     let cann = cann(8);
     for (name, fault, config, change) in FAULTS {
         let folder = edited(name, config, change);
+        // Logits show each fault. Tokens take longer.
+        for tensor in ["greedy_ids", "greedy_prompt"] {
+            replaced(&folder, "expected.safetensors", tensor, &tensor.to_uppercase());
+        }
         let (model, reference) = opened(folder.path());
-        let of = Deployment::of(&model.config, 1);
-        let deployment = Deployment { precision: DType::F32.into(), ..of };
-        let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default());
-        let found = found.unwrap_or_else(|error| panic!("{name}, {fault}: {error}")).unwrap();
+        let found = verify(&cann, &model, 1, DType::F32, Residual::Replicate, &reference)
+            .unwrap_or_else(|error| panic!("{name}, {fault}: {error}"));
         let logits = found.logits.as_ref().unwrap();
         assert!(!found.passed() && !logits.is_within(), "{name}, {fault}: {logits:?}");
     }
@@ -277,4 +297,49 @@ fn what_quantised_weights_cannot_do_is_refused() {
         found.contains("quantised weights cannot be trained: expected float weights, found int8"),
         "{found}"
     );
+}
+
+/// Returns a checkpoint with the weights as f32.
+fn as_floats(model: &Model) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let text = std::fs::read_to_string(model.dir.join("config.json")).unwrap();
+    let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    config.remove("quantization_config").unwrap();
+    std::fs::write(folder.path().join("config.json"), serde_json::to_string(&config).unwrap()).unwrap();
+    let run = RunShape::new(1, 1, 1);
+    let program = decoder(&model.config, run, DType::F32, Head::AllLogits).unwrap();
+    let float = ModelConfig { formats: Arc::default(), ..model.config.clone() };
+    let shapes = checkpoint_tensors(&decoder(&float, run, DType::F32, Head::AllLogits).unwrap());
+    let tensors: Vec<(String, Vec<u8>)> = program
+        .with_role(Role::Param)
+        .map(|id| {
+            let value = &program.values[id];
+            let (source, ranges) = (value.source.as_ref().unwrap(), value.shape.iter().map(|size| 0..*size));
+            let mut bytes = vec![0; value.shape.elems() * 4];
+            let ranges: Vec<std::ops::Range<usize>> = ranges.collect();
+            model.checkpoint.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
+            (source.tensor.clone(), bytes)
+        })
+        .collect();
+    let views = tensors.iter().map(|(name, bytes)| {
+        (name, TensorView::new(Dtype::F32, shapes[name].sizes().to_vec(), bytes).unwrap())
+    });
+    let file = safetensors::serialize(views, None).unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    folder
+}
+
+#[test]
+fn adapters_next_to_packed_weights_have_the_gradients_of_float_weights() {
+    let (model, _) = with_reference("quantised/ct-w4a16-sym");
+    let folder = as_floats(&model);
+    let floats = open(folder.path());
+    let adapter = adapter(&floats, &["q_proj", "down_proj"]);
+    let layout = Layout { tensor: 3, micro_batch: 5, ..Layout::ONE };
+    let expected = of_adapters(&floats, &adapter, layout);
+    let found = of_adapters(&model, &adapter, layout);
+    assert_eq!((found.loss, found.tensors), (expected.loss, expected.tensors));
+    let recipe = Recipe { lora: None, ..Recipe::default() };
+    let found = train::check(&model.config, &recipe, &Layout::ONE).unwrap_err().to_string();
+    assert!(found.contains("train adapters next to the weights"), "{found}");
 }

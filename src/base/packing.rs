@@ -61,8 +61,8 @@ pub enum Packing {
         /// Number that is added to the stored zero points: 1, or 0 in version 2.
         added: u8,
     },
-    /// AWQ: words along the outputs, `[inputs, outputs / 8]`, and scales `[groups, outputs]`. A word
-    /// has outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight is `(number - zero) · scale`.
+    /// AWQ: words along the outputs, `[inputs, outputs / 8]`, and scales `[groups, outputs]`. A
+    /// word has outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight is `(number - zero) · scale`.
     Awq {
         /// Inputs per scale.
         group: Group,
@@ -91,8 +91,8 @@ const WORDS: &[DType] = &[DType::I32];
 const FP8: &[DType] = &[DType::F8E4M3];
 
 impl Packing {
-    /// Returns the stored tensors of a matrix `[outputs, inputs]`: the numbers, the scales, the zero
-    /// points, and the group of each input.
+    /// Returns the stored tensors of a matrix `[outputs, inputs]`: the numbers, the scales, the
+    /// zero points, and the group of each input.
     #[must_use]
     pub fn tensors(self, [outputs, inputs]: [usize; 2]) -> Vec<PackedTensor> {
         let tensor = |suffix, sizes: &[usize], dtypes| PackedTensor { suffix, shape: sizes.into(), dtypes };

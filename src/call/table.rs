@@ -100,8 +100,8 @@ super::calls! {
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,k] = round(x[r,k] / scales[r])`, saturated; x, scales f32, out i8.
     Quantize "aclnnQuantize" { read x, read scales, write out } (x, scales, NONE, out.dtype(), ROWS, out)
-    /// `out[r,n] = (Σ x[r,k] · w[n,k] + bias[n]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32,
-    /// bias i32.
+    /// `out[r,n] = (Σ x[r,k] · w[n,k] + bias[n]) · scale[n] · tokens[r]`; x, w i8, scale, tokens
+    /// f32, bias i32.
     QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, maybe_read bias, write out } (
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
         x, w, scale, NONE, tokens, bias.map_or(NONE, Argument::from), false, true, out

@@ -1,7 +1,8 @@
 //! Configuration files as checked types.
 //!
 //! Input: the texts of `config.json` and `generation_config.json`, and descriptions of quantised
-//! weights. Output: [`ModelConfig`], [`GenerationConfig`] and [`Formats`], or all problems of a text.
+//! weights. Output: [`ModelConfig`], [`GenerationConfig`] and [`Formats`], or all problems of a
+//! text.
 //!
 //! Invariants: a [`ModelConfig`] is consistent. Heads are a multiple of key heads, sizes are
 //! positive and at most [`LARGEST_SIZE`], and the rotary embedding is resolved, so later stages do

@@ -182,8 +182,8 @@ pub enum Form {
     /// blocks of 32 numbers with one scale. The numbers and the scales are two tensors of bytes,
     /// named by [`Self::BLOCKS`] and [`Self::SCALES`].
     Mxfp4(StoredDims),
-    /// The numbers of rows of a packed matrix. The tensors of the matrix have the name of the source
-    /// with other last parts; see [`Packing::tensors`].
+    /// The numbers of rows of a packed matrix. The tensors of the matrix have the name of the
+    /// source with other last parts; see [`Packing::tensors`].
     Packed(PackedRows),
     /// Scales or offsets of quantised numbers: floats, integers of 8 or 32 bits, or integers of 64
     /// bits with the bits of an f32 in the lower half. The tensor can have more dims of size 1.

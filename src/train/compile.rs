@@ -270,7 +270,8 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     compress::check(recipe, layout)
 }
 
-/// Refuses weights that are not floats, unless they are frozen and become floats when they are read.
+/// Refuses weights that are not floats, unless they are frozen and become floats when they are
+/// read.
 fn check_formats(config: &ModelConfig, recipe: &Recipe) -> Result<(), Diagnostics> {
     let is_refused =
         |format: &WeightFormat| recipe.lora.is_none() || !matches!(format, WeightFormat::Packed(_));

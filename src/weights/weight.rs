@@ -35,8 +35,8 @@ pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Res
 
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
-/// Number of rows and columns of a packed matrix that are read at once, if the outputs of an input are
-/// stored together.
+/// Number of rows and columns of a packed matrix that are read at once, if the outputs of an input
+/// are stored together.
 const ROWS_AT_ONCE: usize = 256;
 const COLUMNS_AT_ONCE: usize = 1024;
 /// Number of elements of a packed matrix that are read at once otherwise, in whole rows.
@@ -69,6 +69,8 @@ enum Tensors<'a> {
 
 struct PackedStack<'a> {
     matrices: Vec<Packed<'a>>,
+    /// Shape of the weight.
+    shape: &'a Shape,
     rows: PackedRows,
     /// Number of dims of the weight that count the matrices.
     dims: usize,
@@ -257,7 +259,6 @@ impl<'a> Weight<'a> {
                     let row_elems = packed.rows.row_elems;
                     packed.read(
                         block,
-                        self.shape,
                         of(one),
                         &(first / row_elems..last / row_elems),
                         self.dtype,
@@ -352,7 +353,7 @@ impl<'a> PackedStack<'a> {
         checkpoint: &'a Checkpoint,
         source: &Source,
         rows: PackedRows,
-        shape: &Shape,
+        shape: &'a Shape,
         stack: &TensorStack,
     ) -> Result<(Self, usize), slice::Error> {
         let matrix =
@@ -371,7 +372,7 @@ impl<'a> PackedStack<'a> {
             return Err(slice::Error::Source { tensor: source.tensor.clone(), reason });
         };
         let first_row = source.element_offset / rows.row_elems;
-        Ok((Self { matrices, rows, dims: stack.dims, first_column_dim, first_row, steps }, piece_rows))
+        Ok((Self { matrices, shape, rows, dims: stack.dims, first_column_dim, first_row, steps }, piece_rows))
     }
 
     /// Reads the elements of a shard in some rows of one matrix. `give` receives contiguous values
@@ -379,14 +380,13 @@ impl<'a> PackedStack<'a> {
     fn read(
         &self,
         matrix: usize,
-        shape: &Shape,
         ranges: &[Range<usize>],
         piece: &Range<usize>,
         to: DType,
         buffers: &mut PackedBuffers,
         mut give: impl FnMut(usize, &[f32]) -> Result<(), Overflow>,
     ) -> Result<(), Error> {
-        let (shape, ranges) = (Shape::from(&shape[self.dims..]), &ranges[self.dims..]);
+        let (shape, ranges) = (Shape::from(&self.shape[self.dims..]), &ranges[self.dims..]);
         let dim = self.first_column_dim;
         let of_rows = Runs::of_part(&Shape::from(&shape[..dim]), &ranges[..dim]);
         let of_columns = Runs::of_part(&Shape::from(&shape[dim..]), &ranges[dim..]);

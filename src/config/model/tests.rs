@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Family, LogN, ModelConfig};
+use super::{Arc, Family, LogN, ModelConfig};
 use crate::base::DType;
 use crate::config::{AttentionPart, GenerationConfig, GroupedAttention, Layer, NormWeight, QkNorm};
 use crate::config::{Rope, RopeScaling};

@@ -179,8 +179,8 @@ pub(super) fn around(
     worst("logits with f32 around the products", found, expected.floats(), bound)
 }
 
-/// Returns the largest squared error of a row of integers with a stored scale, relative to its squared
-/// length. The scale is a weight, so the distance from an edge is not known.
+/// Returns the largest squared error of a row of integers with a stored scale, relative to its
+/// squared length. The scale is a weight, so the distance from an edge is not known.
 ///
 /// # Errors
 /// Returns an integer that differs by more than 1.

@@ -22,8 +22,8 @@
 //! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
 //! step. With f32 around the products, an integer differs only within the float error of a rounding
-//! edge. So a share of the integers can differ, which is twice the error relative to a step. If the integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² /
-//! Σ q²)`.
+//! edge. So a share of the integers can differ, which is twice the error relative to a step. If the
+//! integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² / Σ q²)`.
 
 use crate::base::{DType, Precision};
 use crate::program::{Kind, Program, Role};

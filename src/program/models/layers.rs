@@ -317,8 +317,8 @@ impl LayerInputs<'_> {
         build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
     }
 
-    /// Returns the source of a weight whose stored format becomes floats. The rows of the weight have
-    /// `row_elems` elements. Other formats are refused.
+    /// Returns the source of a weight whose stored format becomes floats. The rows of the weight
+    /// have `row_elems` elements. Other formats are refused.
     pub(super) fn as_floats(&self, build: &mut Builder, source: Source, row_elems: usize) -> Source {
         let layer = layer_of_weight(&source.tensor);
         let packing = match self.config.formats.of(layer) {
@@ -340,8 +340,8 @@ impl LayerInputs<'_> {
         Source { form: Form::Packed(PackedRows { row_elems, packing, blocks }), ..source }
     }
 
-    /// Returns whether the bias of a layer is added to its product. The integers of some formats have
-    /// the bias already.
+    /// Returns whether the bias of a layer is added to its product. The integers of some formats
+    /// have the bias already.
     pub(super) fn adds_bias(&self, weight: &str) -> bool {
         self.config.formats.of(layer_of_weight(weight)) != WeightFormat::Int8Static
     }

@@ -25,9 +25,9 @@ const QUANT_PARAMS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I8,
 
 /// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:
 /// `[out, in]` for a weight, and a vector for everything else. A source with an order of dims or a
-/// packing has the shapes that its [`Form`] describes. A stack is one entry per tensor. A source that
-/// is no valid stack, which [`verify`](crate::program::verify::verify) refuses, is an entry with the
-/// name of the pattern.
+/// packing has the shapes that its [`Form`] describes. A stack is one entry per tensor. A source
+/// that is no valid stack, which [`verify`](crate::program::verify::verify) refuses, is an entry
+/// with the name of the pattern.
 #[must_use]
 pub fn stored_tensors(program: &Program) -> BTreeMap<String, StoredTensor> {
     let mut tensors: BTreeMap<String, StoredTensor> = BTreeMap::new();

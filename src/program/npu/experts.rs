@@ -278,10 +278,10 @@ pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
         let scale = emit.shaped(scale, [local, rows]);
         emit.scales_of_rows(scale, &numbers, routed.count)
     });
-    let hidden = emit.integers_of_experts(rows, routed.gate_up, of_hidden, &routed.groups);
+    let hidden = emit.integers_of_experts(rows, &routed.gate_up, of_hidden, &routed.groups);
     let gated = emit.temporary(DType::F32, [hidden.shape[0], inner]);
     emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
-    let results = emit.integers_of_experts(gated, routed.down, of_results, &routed.groups);
+    let results = emit.integers_of_experts(gated, &routed.down, of_results, &routed.groups);
     let weights = emit.view(2);
     let tokens = weights.shape[0] * weights.shape[1];
     let shape = [tokens, weights.shape[2]];
@@ -313,8 +313,8 @@ impl Emit<'_> {
         numbers
     }
 
-    /// Returns the scales `[e,outputs]` of the expert of each row. Experts of other devices have the
-    /// scale 0.
+    /// Returns the scales `[e,outputs]` of the expert of each row. Experts of other devices have
+    /// the scale 0.
     fn scales_of_rows(&mut self, scales: View, numbers: &View, count: usize) -> View {
         let [local, outputs] = [scales.shape[0], scales.shape[1]];
         let table = self.temporary(DType::F32, [count, outputs]);
@@ -330,13 +330,13 @@ impl Emit<'_> {
     /// Returns the products of f32 rows, quantised with a scale each, with the integers `w`
     /// `[e,outputs,inputs]` of their experts. `scales` has the scales of the outputs of each row.
     /// Products of integers and sums below 2^24 are exact in f32.
-    fn integers_of_experts(&mut self, rows: View, w: View, scales: View, groups: &View) -> View {
+    fn integers_of_experts(&mut self, rows: View, w: &View, scales: View, groups: &View) -> View {
         let tokens = self.temporary(DType::F32, [rows.shape[0]]);
         self.row_scales(rows.clone(), tokens.clone());
         let integers = self.temporary(DType::I8, rows.shape.clone());
         self.quantised_rows(rows, tokens.clone(), integers.clone());
         let x = self.widened(&integers);
-        let w = self.widened(&w);
+        let w = self.widened(w);
         let products = self.of_experts(&x, transposed(&w), groups);
         self.calls.extend([
             Call::Mul { a: products.clone(), b: scales, out: products.clone() },

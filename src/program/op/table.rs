@@ -125,9 +125,9 @@ super::ops! {
         host: Host::One(host::quantise_static),
         npu: npu::quantise_static,
     }
-    /// A product of 8-bit integers of [`Kind::QuantiseStatic`]: `y = (Σ q · w + bias) · scale`. There
-    /// is one `scale` and one i32 `bias` per row of `w`. If summed dims are sharded, the shard with
-    /// the first elements adds the bias.
+    /// A product of 8-bit integers of [`Kind::QuantiseStatic`]: `y = (Σ q · w + bias) · scale`.
+    /// There is one `scale` and one i32 `bias` per row of `w`. If summed dims are sharded, the
+    /// shard with the first elements adds the bias.
     StaticMatMul {
         /// The einsum of `q` and `w`.
         spec: Einsum,
@@ -1090,10 +1090,10 @@ super::ops! {
         weights: WeightOperands::Factors(&[4, 3]),
         experts: Some(3),
     }
-    /// As [`Kind::Experts`], with weights of 8-bit integers. Each row of tokens and each gated row is
-    /// quantised with its own scale, as in [`Kind::RowScale`] and [`Kind::Quantise`]. The last
-    /// operands are the scales of the rows of `gate_up` `[e,2,f]` and of `down` `[e,h]`, f32. A gated
-    /// row has one scale, so its dim stays whole.
+    /// As [`Kind::Experts`], with weights of 8-bit integers. Each row of tokens and each gated row
+    /// is quantised with its own scale, as in [`Kind::RowScale`] and [`Kind::Quantise`]. The last
+    /// operands are the scales of the rows of `gate_up` `[e,2,f]` and of `down` `[e,h]`, f32. A
+    /// gated row has one scale, so its dim stays whole.
     QuantExperts = "quant_experts" {
         arity: 7,
         rule: |_, shapes| gate_and_up(shapes[3]).and_then(|()| sum("bsH,bsJ,bsJ,eGFH,eHF,eGF,eH->bsH")),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::Packing;
+use crate::program::RowBlocks;
 
 const OUTPUTS: usize = 24;
 const INPUTS: usize = 40;
