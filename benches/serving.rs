@@ -91,6 +91,7 @@ impl Host {
             windowed: self
                 .window
                 .map(|window| group(Some(window), CacheGroup::widest_table(window, 1, CacheBlocks::ROWS))),
+            states: None,
         };
         let ids = vec![7_u32; run.sequence];
         let mut rows = Vec::with_capacity(run.batch);
@@ -102,7 +103,7 @@ impl Host {
                 blocks: table.blocks().iter().map(|block| block.index()),
             });
             let groups = groups.collect();
-            rows.push(InputRow { tokens, groups });
+            rows.push(InputRow { tokens, groups, state: None });
         }
         let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
         std::hint::black_box((ids, self.inputs.inputs(run, Head::LastToken, &rows)));

@@ -94,7 +94,7 @@ impl Machine {
                     answer.overflowSwitch = u32::from(!attributes.is_overflow_check_off);
                 }
                 aclrtStreamAttr::ACL_STREAM_ATTR_USER_CUSTOM_TAG => {
-                    answer.userCustomTag = attributes.overflow_tag
+                    answer.userCustomTag = attributes.overflow_tag;
                 }
                 aclrtStreamAttr::ACL_STREAM_ATTR_CACHE_OP_INFO => {
                     answer.cacheOpInfoSwitch = u32::from(attributes.caches_op_info);

@@ -193,13 +193,10 @@ pub fn misfit(coefficients: &Coefficients, kind: SampleKind, samples: &[&Sample]
 
 /// Returns `base` with the coefficients of every measured kind fitted.
 #[must_use]
-pub fn fit_all<'a>(
-    base: &Coefficients,
-    samples: impl IntoIterator<Item = &'a Sample> + Clone,
-) -> Coefficients {
+pub fn fit_all<'a>(base: &Coefficients, samples: impl IntoIterator<Item = &'a Sample>) -> Coefficients {
+    let samples: Vec<&Sample> = samples.into_iter().collect();
     SampleKind::ALL.into_iter().fold(base.clone(), |before, kind| {
-        let of_kind: Vec<&Sample> =
-            samples.clone().into_iter().filter(|sample| sample.kind == kind).collect();
+        let of_kind: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.kind == kind).collect();
         if of_kind.is_empty() { before } else { fit(&before, kind, &of_kind, FitSearch::Whole) }
     })
 }

@@ -25,6 +25,7 @@ fn refused(quantization: Value) -> Vec<String> {
     problems.items().iter().map(ToString::to_string).collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers pass literals")]
 fn compressed(group: Value, ignore: Value) -> Value {
     json!({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ignore,
         "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": null, "weights": group}}})

@@ -526,7 +526,7 @@ mod tests {
         let blocks = CacheBlocks { count: 7, rows: 128, pools: 1 };
         let caches = CacheGroup { window: None, table: 8, blocks: CacheBlocks { count: 17, ..blocks } };
         let windowed = Some(CacheGroup { window: Some(100), table: 2, blocks });
-        let run = RunShape { batch: 2, sequence: 1, caches, windowed };
+        let run = RunShape { batch: 2, sequence: 1, caches, windowed, states: None };
         let found = ints(run, &[0..1, 800..801]);
         let tables: [&[i64]; 2] = [&[1, 0, 0, 0, 0, 0, 0, 0, 9, 10, 11, 12, 13, 14, 15, 0], &[1, 0, 6, 4]];
         assert_eq!([&found[1], &found[5]], tables);

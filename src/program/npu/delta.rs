@@ -75,11 +75,9 @@ pub(in crate::program) fn unit_lower_inverse(_: &Kind, emit: &mut Emit<'_>) {
     let padded = size.next_power_of_two();
     let x = emit.shaped(x, [count, size, size]);
     let [whole, inverse] = [(); 2].map(|()| emit.temporary(DType::F32, [count, padded, padded]));
-    let diagonal = View {
-        shape: [count, padded].into(),
-        strides: [padded * padded, padded + 1].into_iter().collect(),
-        ..inverse.clone()
-    };
+    let strides = [padded * padded, padded + 1].into_iter().collect();
+    let diagonal =
+        View { shape: [count, padded].into(), strides, dtype: DType::F32, offset: 0, buffer: inverse.buffer };
     let ones = emit.temporary(DType::F32, [count, padded]);
     emit.calls.extend([
         Call::Zero { into: whole.clone() },

@@ -74,7 +74,7 @@ impl Named {
                 continue;
             }
             let text = text_name(&name);
-            named.insert(&name, text, tensor, files);
+            named.insert(&name, &text, tensor, files);
         }
         let fused: Vec<String> =
             named.tensors.keys().filter(|name| name.ends_with(GATE_UP)).cloned().collect();
@@ -86,9 +86,9 @@ impl Named {
     }
 
     /// Adds the tensor with the name `stored` in its file.
-    fn insert(&mut self, stored: &str, name: String, tensor: TensorInfo, files: &[NamedFile]) {
+    fn insert(&mut self, stored: &str, name: &str, tensor: TensorInfo, files: &[NamedFile]) {
         let place = format!("{}: {stored}", files[tensor.file].name);
-        if self.tensors.insert(name.clone(), tensor).is_some() {
+        if self.tensors.insert(name.to_owned(), tensor).is_some() {
             self.problems.push(
                 Diagnostic::new(place, "the tensor is stored under another name too")
                     .expected(format!("one tensor {name}")),
@@ -121,7 +121,7 @@ impl Named {
             for (at, (expert, name)) in parts.enumerate() {
                 let start = whole.bytes.start + at * part_bytes;
                 let part = TensorInfo { shape: shape.into(), bytes: start..start + part_bytes, ..whole };
-                self.insert(stored, format!("{layer}.experts.{expert}.{name}.weight"), part, files);
+                self.insert(stored, &format!("{layer}.experts.{expert}.{name}.weight"), part, files);
             }
         }
     }

@@ -225,7 +225,7 @@ fn fractal_weights_may_have_flat_storage() {
         check(signature, arguments.collect()).map_err(|refusal| refusal.message)
     };
     assert!(planned(vec![2, 2, 16, 16]).is_ok() && planned(vec![1024]).is_ok());
-    let message = planned(vec![1023]).err().expect("too few elements");
+    let Err(message) = planned(vec![1023]) else { panic!("too few elements") };
     assert!(
         message.contains("expected a storage of [2, 2, 16, 16] for FRACTAL_NZ, found [1023]"),
         "{message}"
