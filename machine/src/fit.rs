@@ -54,7 +54,8 @@ pub fn loss(ratios: &[(f64, f64)]) -> f64 {
     ratios.iter().map(one).sum::<f64>() / weight(ratios)
 }
 
-/// Returns the [`loss`] of the ratios that `values` give, plus that of values far from their starts.
+/// Returns the [`loss`] of the ratios that `values` give, plus that of values far from their
+/// starts.
 #[must_use]
 pub fn loss_with_starts(parameters: &[FitParameter], values: &[f64], ratios: &[(f64, f64)]) -> f64 {
     let moved: f64 = values.iter().zip(parameters).map(|(value, p)| (value / p.start).ln().powi(2)).sum();

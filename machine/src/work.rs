@@ -245,8 +245,8 @@ const CLASSES: &[(&str, Class)] = &[
 /// Per score: scale, running maximum, difference, exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
 
-/// Per element of a quantised product: load of a 32-bit sum, conversion, two scales, and a cast. The
-/// vector cores write 67 million elements of a product with 256 summands in 320 us.
+/// Per element of a quantised product: load of a 32-bit sum, conversion, two scales, and a cast.
+/// The vector cores write 67 million elements of a product with 256 summands in 320 us.
 const DEQUANTISATION: f64 = 14.0;
 
 /// Elements per piece of a tensor that is not processed by rows: 8 KiB at 32 bits.

@@ -1,8 +1,8 @@
 //! Typical error of a predicted time.
 //!
 //! `errors.toml` has the errors of predictions against published measurements. A chip without rows
-//! uses the coefficients of other chips. The difference between chips is assumed as large as between
-//! pages, so that bar is √2 times as wide.
+//! uses the coefficients of other chips. The difference between chips is assumed as large as
+//! between pages, so that bar is √2 times as wide.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,8 +14,8 @@ use crate::config::ModelConfig;
 use crate::program::models::{CHUNK, CacheBlocks, CacheGroup, RunShape, StatePool, layer_of};
 use crate::schedule::Plan;
 
-/// Recurrent states per running sequence of a serving session: the current one, one at a block border
-/// in each of two steps in flight, and one at the end of a prefix for later requests.
+/// Recurrent states per running sequence of a serving session: the current one, one at a block
+/// border in each of two steps in flight, and one at the end of a prefix for later requests.
 const STATES_OF_SEQUENCE: usize = 4;
 
 /// Caches of layers that share a table, with the blocks that a serving session shares.
@@ -120,8 +120,8 @@ impl Deployment {
         }
     }
 
-    /// Returns the states of recurrent layers, with `each` states per sequence, if the model has such
-    /// layers.
+    /// Returns the states of recurrent layers, with `each` states per sequence, if the model has
+    /// such layers.
     pub(super) fn states(&self, config: &ModelConfig, each: usize) -> Option<StatePool> {
         let pools = self.grid.depth;
         let sequences = self.batch.div_ceil(pools.max(1)).saturating_mul(pools);

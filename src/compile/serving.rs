@@ -24,8 +24,8 @@ const SHORTEST_CHUNK: usize = 32;
 /// Tokens of the longest chunk.
 const LONGEST_CHUNK: usize = 2048;
 
-/// Tokens of the longest chunk of a model with recurrent layers. Its chunks of 64 tokens follow each
-/// other, so a longer program saves no time.
+/// Tokens of the longest chunk of a model with recurrent layers. Its chunks of 64 tokens follow
+/// each other, so a longer program saves no time.
 const LONGEST_RECURRENT_CHUNK: usize = 512;
 
 /// Largest number of tokens of a chunk that returns all logits: one row per token, with a value for

@@ -21,8 +21,8 @@ impl ModelConfig {
         PRESETS.iter().flat_map(|(names, _)| names.iter().copied())
     }
 
-    /// Returns the names of presets whose layers all have grouped attention and a dense feed-forward
-    /// part. Training is planned for these.
+    /// Returns the names of presets whose layers all have grouped attention and a dense
+    /// feed-forward part. Training is planned for these.
     #[doc(hidden)]
     pub fn dense_presets() -> impl Iterator<Item = &'static str> {
         let is_dense = |layer: &Layer| {

@@ -110,8 +110,8 @@ const QUANTISED: [[usize; 3]; 7] = [
     [16_384, 1024, 64],
 ];
 
-/// Sizes of each call: `[batch, queries, keys]`, `[heads, kv_heads]`, head dim. Narrow heads are bound by the
-/// softmax, wide heads by the products.
+/// Sizes of each call: `[batch, queries, keys]`, `[heads, kv_heads]`, head dim. Narrow heads are
+/// bound by the softmax, wide heads by the products.
 const ATTENTION: [([usize; 3], [usize; 2], usize); 21] = [
     ([1, 1, 128], [8, 1], 128),
     ([4, 1, 256], [8, 1], 128),

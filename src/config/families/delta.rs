@@ -37,8 +37,8 @@ impl DeltaKeys {
 pub(crate) struct DeltaTensors {
     /// Projections of the input.
     pub(crate) inputs: DeltaInputs,
-    /// Weight of the convolution, `[channels, 1, tokens]`: the channels of all queries, of all keys,
-    /// and of all values. The last tap multiplies the current token.
+    /// Weight of the convolution, `[channels, 1, tokens]`: the channels of all queries, of all
+    /// keys, and of all values. The last tap multiplies the current token.
     pub(crate) convolution: &'static str,
     /// Logarithm of the decay rate of each value head, f32.
     pub(crate) decay: &'static str,

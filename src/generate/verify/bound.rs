@@ -14,10 +14,10 @@
 //! Attention enlarges earlier roundings; `amplify` computes the factor. Later values inherit the
 //! result.
 //!
-//! The norm behind the gated delta rule divides each row by its size. Rows of a head are small where
-//! large terms cancel, and their errors have the size of the terms; `cancelled` computes the factors.
-//! Up to the output of the layer, the smallest row counts. Later values inherit the factor of the
-//! median row, because a sum over heads and tokens has few of the smallest rows.
+//! The norm behind the gated delta rule divides each row by its size. Rows of a head are small
+//! where large terms cancel, and their errors have the size of the terms; `cancelled` computes the
+//! factors. Up to the output of the layer, the smallest row counts. Later values inherit the factor
+//! of the median row, because a sum over heads and tokens has few of the smallest rows.
 //!
 //! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one

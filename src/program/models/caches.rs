@@ -424,8 +424,8 @@ pub(crate) fn static_rows(
     rows.map(row).collect()
 }
 
-/// Returns the inputs of a decoder about its caches and states, for a static batch. `tokens` are the positions
-/// of each sequence's new tokens, at least one.
+/// Returns the inputs of a decoder about its caches and states, for a static batch. `tokens` are
+/// the positions of each sequence's new tokens, at least one.
 #[must_use]
 pub fn cache_inputs(run: RunShape, tokens: &[Range<usize>]) -> Vec<(&'static str, HostTensor)> {
     let RunShape { batch, sequence, .. } = run;

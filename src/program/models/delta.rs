@@ -301,8 +301,8 @@ fn chunks(build: &mut Builder, rule: Rule, mut state: Option<Operand>) -> (Opera
 /// dims are `[b,n]`.
 ///
 /// In a chunk, the state is `S`, and `u` are the rows that the tokens write. With `c` the sums of
-/// the logarithms of the decay: `u = fresh - read S`, `y = query S + scores u`, and then `S` becomes
-/// `decay S + keysᵀ u`.
+/// the logarithms of the decay: `u = fresh - read S`, `y = query S + scores u`, and then `S`
+/// becomes `decay S + keysᵀ u`.
 struct Within {
     /// Rows that the tokens would write to a zero state, `[b,n,t,i,r,e]`.
     fresh: Operand,

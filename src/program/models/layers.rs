@@ -58,8 +58,8 @@ pub(super) struct States {
 
 /// Keys and values that attention reads.
 pub(super) enum Seen {
-    /// Keys and values of this run and of earlier runs, by groups of layers, and states of recurrent
-    /// layers.
+    /// Keys and values of this run and of earlier runs, by groups of layers, and states of
+    /// recurrent layers.
     Caches { groups: Vec<Caches>, states: Option<States> },
     /// Keys and values of this run, by masks with their windows.
     Run(Vec<(Option<usize>, Operand)>),

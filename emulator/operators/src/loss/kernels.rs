@@ -123,8 +123,8 @@ pub(crate) fn between_distributions(
     });
 }
 
-/// Computes the loss `-weight * log_probability[label]`, and the sum of the label weights unless each
-/// row keeps its loss.
+/// Computes the loss `-weight * log_probability[label]`, and the sum of the label weights unless
+/// each row keeps its loss.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     targets: Targets<'_>,

@@ -173,7 +173,8 @@ pub(crate) fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
-        // CANN's host code ignores 3 (USE_HF32) for 16-bit types, which programs pass for every type.
+        // CANN's host code ignores 3 (USE_HF32) for 16-bit types, which programs pass for every
+        // type.
         (0 | 4, _) | (1..=3, AclType::F16 | AclType::BF16) => Ok(Precision::Keep),
         (1 | 3, _) => Ok(Precision::HalfFloat32),
         (2, _) => Ok(Precision::Half),

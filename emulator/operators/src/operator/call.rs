@@ -249,8 +249,8 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
             "expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}"
         ));
     };
-    // Only the storage tells the orientation if a dim is 1. Flat storage has just the element count,
-    // which CANN's host code accepts.
+    // Only the storage tells the orientation if a dim is 1. Flat storage has just the element
+    // count, which CANN's host code accepts.
     let is_flat = |fractal: &Fractal| desc.storage[..] == [fractal.storage_len() as i64];
     let exact = known.iter().find(|(_, storage)| *storage == desc.storage);
     let found =

@@ -108,7 +108,8 @@ fn a_tensor_with_two_names_is_refused() {
     );
 }
 
-/// Writes the experts of each layer of a fixture as two tensors, in the order of the dims of Qwen3.5.
+/// Writes the experts of each layer of a fixture as two tensors, in the order of the dims of
+/// Qwen3.5.
 fn with_fused_experts(fixture: &str, experts: usize) -> TempDir {
     let folder = TempDir::new().unwrap();
     let bytes = std::fs::read(repository(fixture).join("model.safetensors")).unwrap();
