@@ -14,9 +14,10 @@ mod serving;
 mod slowest;
 mod soak;
 mod tidy;
+mod validate;
 
 use std::env;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <chore>
 
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
         return soak::run(options).unwrap_or_else(|error| failed(&error));
     }
     if let ["validate", options @ ..] = words.as_slice() {
-        return soak::code(&mut validation(options)).unwrap_or_else(|error| failed(&error));
+        return validate::run(options).unwrap_or_else(|error| failed(&error));
     }
     if words == ["operators"] {
         return operators::list().map_or_else(|error| failed(&error), print);
@@ -111,13 +112,6 @@ fn main() -> ExitCode {
         }
         Err(error) => failed(&error),
     }
-}
-
-/// Optimised machine code of the fits is in `[profile.dev.package]` of the workspace.
-fn validation(options: &[&str]) -> Command {
-    let mut command = built::cargo();
-    command.args(["run", "--quiet", "--package", "ascend-tp-planner-validation", "--"]).args(options);
-    command
 }
 
 #[expect(clippy::print_stdout, reason = "the output is the result of the chore")]

@@ -132,7 +132,8 @@ fn suite(options: &[&str]) -> Result<ExitCode> {
 }
 
 pub(crate) fn code(command: &mut Command) -> Result<ExitCode> {
-    let status = command.status().context("cannot run cargo")?;
+    let status =
+        command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

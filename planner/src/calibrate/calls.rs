@@ -100,6 +100,9 @@ const PRODUCTS: [[usize; 3]; 20] = [
     [65_536, 512, 64],
 ];
 
+/// Large 16-bit products wait for their loads; the cube units bound those of 32 bits.
+const WIDE: [[usize; 3]; 2] = [[2048, 2048, 2048], [4096, 4096, 2048]];
+
 const QUANTISED: [[usize; 3]; 7] = [
     [16, 256, 256],
     [1, 4096, 4096],
@@ -112,7 +115,7 @@ const QUANTISED: [[usize; 3]; 7] = [
 
 /// Sizes of each call: `[batch, queries, keys]`, `[heads, kv_heads]`, head dim. Narrow heads are
 /// bound by the softmax, wide heads by the products.
-const ATTENTION: [([usize; 3], [usize; 2], usize); 21] = [
+const ATTENTION: [([usize; 3], [usize; 2], usize); 23] = [
     ([1, 1, 128], [8, 1], 128),
     ([4, 1, 256], [8, 1], 128),
     ([16, 1, 8192], [8, 1], 128),
@@ -126,6 +129,8 @@ const ATTENTION: [([usize; 3], [usize; 2], usize); 21] = [
     ([256, 1, 64], [32, 8], 128),
     ([128, 1, 128], [32, 8], 128),
     ([512, 1, 16], [16, 2], 128),
+    ([1, 32, 32], [1, 1], 128),
+    ([1, 128, 128], [8, 8], 128),
     ([1, 1024, 1024], [8, 8], 128),
     ([1, 2048, 2048], [8, 8], 128),
     ([1, 4096, 4096], [8, 2], 128),
@@ -147,6 +152,7 @@ pub(super) fn all() -> Vec<CalibrationCall> {
     let of = |kind, kept: &'static [usize], call| CalibrationCall { kind, call, kept };
     let products =
         PRODUCTS.into_iter().map(|sizes| of(SampleKind::Products, &[1], product(DType::BF16, sizes)));
+    let wide = WIDE.into_iter().map(|sizes| of(SampleKind::Products, &[1], product(DType::F32, sizes)));
     let quantised = QUANTISED.into_iter().map(|sizes| of(SampleKind::Products, &[1], quantised(sizes)));
     let rows = ROWS.into_iter().flat_map(|[rows, width]| [softmax(rows, width), swiglu(rows, width)]);
     let pieces = PIECES.into_iter().map(|elems| silu(1, elems));
@@ -156,5 +162,5 @@ pub(super) fn all() -> Vec<CalibrationCall> {
         .map(|(sizes, heads, width)| of(SampleKind::Attention, &[1, 2], attention(sizes, heads, width)));
     // Cache bandwidth is fitted after the vector coefficients.
     let cached = CACHED.into_iter().map(|elems| of(SampleKind::Attention, &[], add(elems)));
-    products.chain(quantised).chain(vectors).chain(attention).chain(cached).collect()
+    products.chain(wide).chain(quantised).chain(vectors).chain(attention).chain(cached).collect()
 }

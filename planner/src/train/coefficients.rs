@@ -20,10 +20,10 @@ pub struct TrainCoefficients {
 impl TrainCoefficients {
     /// Fitted on 910B with MindSpeed.
     pub const FITTED: Self = Self {
-        product_efficiency: 0.6618,
-        attention_efficiency: 0.4081,
-        overlap: 0.5296,
-        step_us: 173_000.0,
+        product_efficiency: 0.6646,
+        attention_efficiency: 0.4067,
+        overlap: 0.5403,
+        step_us: 168_200.0,
     };
 
     /// Reads values in the order of the fields.

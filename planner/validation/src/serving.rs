@@ -45,8 +45,8 @@ enum ServingFigure {
 impl Serving {
     pub(super) fn of(point: &Point, expansion: Expansion) -> Result<Self, &'static str> {
         let note = point.text("note");
-        if note.contains("lmdeploy") {
-            return Err("a serving stack with a single row");
+        if ["lmdeploy", "HF transformers"].iter().any(|stack| note.contains(stack)) {
+            return Err("a stack that a single page has");
         }
         let whole = |name| point.number(name).map(|value| value as usize);
         let metric = point.text("metric");

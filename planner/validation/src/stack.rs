@@ -111,16 +111,16 @@ pub(super) const PARAMETERS: [FitParameter; 10] = [
 impl Stack {
     /// Fitted on the shipped points; `cargo xtask validate` fits them again.
     pub const FITTED: Self = Self {
-        pass_us: 2493.0,
-        workers_us: 2867.0,
-        native_pass_us: 976.2,
-        draft_us: 656.6,
-        operator_us: 43.44,
-        exchange_us: 120.1,
-        piece_us: 531.7,
-        chunk_us: 39.77,
-        token_us: 17.95,
-        batch_us: 960.4,
+        pass_us: 2159.0,
+        workers_us: 2395.0,
+        native_pass_us: 1033.0,
+        draft_us: 532.8,
+        operator_us: 34.61,
+        exchange_us: 101.8,
+        piece_us: 588.4,
+        chunk_us: 32.25,
+        token_us: 14.74,
+        batch_us: 781.0,
     };
 
     pub(super) fn of(values: &[f64]) -> Self {

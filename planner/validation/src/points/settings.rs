@@ -167,10 +167,12 @@ pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let is_training = text.contains("training") || text.contains("tuning") || text.contains("mbs");
     let names = |words: &[&str]| words.iter().any(|words| text.contains(words));
     // A server's KV cache gets the requested memory minus the rest.
+    let is_state = !["saved", "allocated"].iter().any(|words| metric.contains(words));
     let is_cache = metric.contains("in use") || metric.contains("KV cache") && !text.contains("KV ");
     all([
         (has_machine(point), MACHINE),
         (has_figure(point), FIGURE),
+        (is_state, other("a difference between two runs, or memory of a process that serves nothing")),
         (
             !is_training || names(&["recompute"]),
             setting("micro-batch, recomputation or sharding over the copies is not given"),
