@@ -28,7 +28,8 @@ use crate::program::Source;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Start of the names of files that msModelSlim writes.
+/// Start of the names of files that msModelSlim writes, such as
+/// `quant_model_weights.safetensors.index.json`.
 const QUANTISED: &str = "quant_model_weight";
 const INDEX_SUFFIX: &str = ".safetensors.index.json";
 /// Name of the output projection in every model family.

@@ -456,7 +456,7 @@ fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
 #[test]
 fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
-    // Seven operands have too many layouts to try all. The other test draws some of them.
+    // Seven operands have too many layouts for a test. The other test draws a few layouts.
     let has_few = |sample: &Sample| sample.operands.len() < 7;
     let all = samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts());
     for sample in all.filter(has_few) {

@@ -1,4 +1,4 @@
-//! A model of recurrent states: prefixes, users, and published states.
+//! A model of recurrent states: prefixes, users and published states.
 //!
 //! - Input: plans in order, and the void runs of completed steps.
 //! - Invariants: a run reads the state that the last run of its sequence wrote, or a published one.
