@@ -441,7 +441,7 @@ fn copies_of_every_kind() {
     let more = refused(&table, call!(table, aclrtMemcpy(copy, 3, source, 4, D2D)), 107_000);
     assert!(more.contains("count is 4 bytes, more than destMax, 3"), "{more}");
     let beyond =
-        refused(&table, call!(table, aclrtMemcpy(copy, n + 1, bytes.as_ptr().cast(), n + 1, H2D)), 107_000);
+        refused(&table, call!(table, aclrtMemcpy(copy, n + 64, bytes.as_ptr().cast(), n + 64, H2D)), 107_000);
     assert!(beyond.contains("dst: out of bounds") && beyond.contains("on card 0"), "{beyond}");
     ok(&table, call!(table, aclrtFree(copy)));
     let freed = refused(&table, call!(table, aclrtMemcpy(copy, 4, source, 4, D2D)), 107_000);
@@ -509,7 +509,7 @@ fn rows_and_fills() {
     assert!(refused(&table, wide, 107_000).contains("width"));
     let beyond = call!(table, aclrtMemcpy2d(device, 30, rows.as_ptr().cast(), 4, 4, 3, H2D));
     ok(&table, beyond);
-    refused(&table, call!(table, aclrtMemcpy2d(device, 31, rows.as_ptr().cast(), 4, 3, 3, H2D)), 107_000);
+    refused(&table, call!(table, aclrtMemcpy2d(device, 47, rows.as_ptr().cast(), 4, 3, 3, H2D)), 107_000);
     refused(&table, call!(table, aclrtMemset(device, 3, 0, 4)), 107_000);
 }
 

@@ -54,8 +54,8 @@ fn a_source_that_the_host_rewrites_before_its_copy_is_reported_by_every_seed() {
         let found = texts(&emulator);
         assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
         let told = "race: bytes 0 to 89 of the 100-byte buffer on the host (aclrtMallocHost, call 4) were changed by the \
-                    host before [1] read them as src; synchronize stream 2, or an event recorded on it after [1], before \
-                    the host writes them; [1] aclrtMemcpyAsync (call 6 ";
+                    host before [1] read them as src; synchronize stream 3, or an event recorded on it after [1], before \
+                    the host writes them; [1] aclrtMemcpyAsync (call 7 ";
         assert!(found[0].starts_with(told), "seed {seed}: {found:?}");
 
         fill(host, 100, 3);
@@ -80,7 +80,7 @@ fn a_target_that_the_host_touches_before_its_copy_is_reported_and_poisoned() {
         let found = texts(&emulator);
         assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
         let told = "race: byte 8 of the 70-byte buffer on the host (aclrtMallocHost, call 4) was touched by the host \
-                    before [1] wrote it as dst; synchronize stream 2";
+                    before [1] wrote it as dst; synchronize stream 3";
         assert!(found[0].starts_with(told), "seed {seed}: {found:?}");
         assert!((0..70).all(|offset| load(host, offset) == 7));
 
