@@ -281,7 +281,7 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     hccl_refused(&table, all_reduce(mine, mine, 4, FP32, SUM, comm, null_mut()), ptr);
     let long = hccl_refused(&table, all_reduce(mine, mine, 25, FP32, SUM, comm, stream), PARA);
     assert!(
-        long.contains("25 elements of fp32") && long.contains("allocation of 64 bytes on card 0"),
+        long.contains("25 elements of fp32") && long.contains("of 64 bytes (and 32 spare bytes) on card 0"),
         "{long}"
     );
     let away = hccl_refused(&table, all_reduce(mine, other, 4, FP32, SUM, comm, stream), PARA);
