@@ -131,6 +131,24 @@ fn samples_of_experts() -> Vec<(&'static str, Kind, Operands)> {
     ]
 }
 
+fn samples_of_recurrent_layers() -> Vec<(&'static str, Kind, Operands)> {
+    let one = |sample: &mut Sample| vec![sample.float(&[2, 3, 4])];
+    let square = |sample: &mut Sample| vec![sample.float(&[2, 5, 5])];
+    let filtered = |sample: &mut Sample| vec![sample.float(&[2, 5, 3, 2]), sample.float(&[3, 2, 3])];
+    vec![
+        ("exp", Kind::Exp, one),
+        ("softplus", Kind::Softplus, one),
+        ("repeat", Kind::Repeat { dim: 1, size: 3 }, one),
+        ("split_dim", Kind::SplitDim { dim: 2, size: 2 }, one),
+        ("merge_dims", Kind::MergeDims { dim: 1 }, one),
+        ("cum_sum", Kind::CumSum { dim: 1 }, one),
+        ("lower", Kind::Lower { below: 1 }, square),
+        ("unit_lower_inverse", Kind::UnitLowerInverse, square),
+        ("causal_convolution", Kind::CausalConvolution { padded: 2 }, filtered),
+        ("causal_convolution", Kind::CausalConvolution { padded: 0 }, filtered),
+    ]
+}
+
 fn samples() -> Vec<(&'static str, Kind, Operands)> {
     let matmul = |spec: &str| Kind::MatMul { spec: spec.parse().unwrap() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
@@ -224,7 +242,8 @@ fn sample(seed: u64) -> Sample {
 #[test]
 fn every_row_has_the_gradient_that_differences_show() {
     let mut seen = BTreeSet::from(["log_probability"]);
-    for (seed, (name, kind, operands)) in samples().into_iter().chain(samples_of_experts()).enumerate() {
+    let all = [samples(), samples_of_experts(), samples_of_recurrent_layers()];
+    for (seed, (name, kind, operands)) in all.into_iter().flatten().enumerate() {
         let mut sample = sample(seed as u64);
         let operands = operands(&mut sample);
         let y = sample.build.op(kind, &operands);

@@ -279,8 +279,8 @@ fn a_request_that_cannot_fit_is_refused_at_once() {
     assert_eq!(engine.submit(long(250, 6)).unwrap().wait().unwrap()[0].ids.len(), 6);
 }
 
-/// The embedding of one token is infinite. Stale numbers of its sequence must not reach others:
-/// attention in f32 multiplies hidden keys by a weight of 0.
+/// The embedding of one token is infinite. Stale numbers must not reach other sequences: attention
+/// in f32 multiplies hidden keys by a weight of 0.
 #[test]
 fn a_sequence_that_is_not_finite_ends_alone() {
     const BAD: u32 = 77;

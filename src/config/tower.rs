@@ -19,6 +19,9 @@ use crate::base::{DType, Diagnostic, Diagnostics};
 /// The object of the text tower.
 pub(super) const TEXT: &str = "text_config";
 
+/// Key of the formats of quantised weights.
+const QUANTISED: &str = "quantization_config";
+
 /// Keys that can be in either object.
 const SHARED: [&str; 3] = ["tie_word_embeddings", "dtype", "torch_dtype"];
 
@@ -56,6 +59,12 @@ pub(super) fn read(
                     .found(ShortJson(outer)),
             );
         }
+    }
+    let inner = text.get(QUANTISED).map(|_| text.place(QUANTISED));
+    if let Some(place) = fields.get(QUANTISED).map(|_| fields.place(QUANTISED)).or(inner) {
+        let text = "quantised weights are not supported in files of images and text";
+        fields.report(Diagnostic::new(place, text).help("use the checkpoint in floats"));
+        return None;
     }
     let config = model::read(&mut text, family, weights);
     fields.absorb(text);

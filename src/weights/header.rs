@@ -438,7 +438,7 @@ mod tests {
         let message =
             parsed(&file(&format!(r#"{{"a": {entry}, "a": {entry}}}"#), 4)).unwrap_err().to_string();
         assert!(message.starts_with("m.safetensors: a: more than one tensor has this name"), "{message}");
-        let header = r#"{"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}"#;
+        let header = r#"{"a": {"dtype": "I16", "shape": [2], "data_offsets": [0, 4]}}"#;
         let message = parsed(&file(header, 4)).unwrap_err().to_string();
         assert!(
             message.starts_with("m.safetensors: a: unsupported element type: expected F32, F16 or BF16"),

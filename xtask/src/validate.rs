@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::built::{Built, cargo};
 use crate::soak::code;
 
-/// Builds the program with the features of the whole workspace, whose products it shares.
+/// Builds the program with the features of the workspace, so that it shares build products.
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--workspace", "--bin", "validate"]);

@@ -17,7 +17,7 @@ const GIB: f64 = 1_073_741_824.0;
 
 /// A GPT with feed-forward width `4 * hidden`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Gpt {
+struct Gpt {
     /// Width of the residual stream.
     pub hidden: f64,
     /// Number of decoder layers.
@@ -97,7 +97,7 @@ impl Gpt {
 /// Returns the live activations of the first stage, relative to one micro-batch in all layers (KOR
 /// section 4.2.3).
 #[must_use]
-pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
+fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
 }
 

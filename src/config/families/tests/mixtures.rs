@@ -474,7 +474,10 @@ fn gpt_oss_has_sinks_windows_and_clipped_gates() {
             (r#"{"rope_scaling": null}"#, "rope_scaling: missing: expected the scaling"),
             (r#"{"norm_topk_prob": true}"#, "norm_topk_prob: contradicts the router"),
             (r#"{"hidden_act": "gelu"}"#, "hidden_act: unsupported activation"),
-            (r#"{"quantization_config": {"quant_method": "mxfp8"}}"#, "quant_method: unknown method"),
+            (
+                r#"{"quantization_config": {"quant_method": "mxfp8"}}"#,
+                "quantization_config.quant_method: unknown method",
+            ),
         ],
     );
 }

@@ -219,7 +219,7 @@ fn damaged_tensors_are_refused_by_name() {
     let found = refused(&|tensors| tensors[1].3[..4].copy_from_slice(&f32::NAN.to_le_bytes()));
     assert!(found.contains("l.qweight") && found.contains("NaN"), "{found}");
     let found = refused(&|tensors| drop(tensors.remove(2)));
-    assert!(found.starts_with("l.qzeros: no such tensor"), "{found}");
+    assert!(found.contains("l.qzeros: no such tensor"), "{found}");
     let found = refused(&|tensors| {
         tensors[1].2 = vec![2, OUTPUTS];
         tensors[1].3.truncate(2 * OUTPUTS * 4);
