@@ -321,10 +321,6 @@ mod tests {
         let dense: Vec<&str> = ModelConfig::dense_presets().collect();
         for name in ModelConfig::presets().filter(|name| !dense.contains(name)) {
             let config = ModelConfig { layers: 4, ..ModelConfig::preset(name).unwrap() };
-            if config.pattern.iter().any(|layer| layer.delta().is_some()) {
-                // No program has the gated delta rule.
-                continue;
-            }
             let program = decoder(&config, RunShape::new(1, 2, 4), DType::BF16, Head::AllLogits).unwrap();
             let elems = |id| program.values[id].shape.elems();
             let params: usize = program.with_role(Role::Param).map(elems).sum();
