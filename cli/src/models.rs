@@ -123,31 +123,38 @@ fn cards(config: &ModelConfig, weights: Bytes) -> Result<Vec<(&'static str, Opti
     Ok(fewest)
 }
 
-/// Returns the bytes that the fullest card needs.
+/// Returns the bytes that the fullest card needs. Weights and states add up over layers, and all
+/// layers share the memory of temporary tensors.
 fn bytes(config: &ModelConfig, cards: usize) -> Result<u64, Diagnostics> {
-    let (mut outside_layers, mut of_layers) = (0, 0);
+    let (mut outside_layers, mut of_layers, mut temporary) = (0, 0, 0);
     for (kind, layers) in kinds(config) {
         let of_short = |layers| {
             let config = ModelConfig { layers, pattern: vec![kind], ..config.clone() };
-            let deployment = Deployment {
-                precision: DType::BF16.into(),
-                longest_prompt: PROMPT,
-                context: CONTEXT,
-                head: Head::LastToken,
-                ..Deployment::of(&config, cards)
-            };
-            let programs = deployment.compile(&config)?.into_vec();
-            let regions = (0..cards).map(|rank| regions_wanted(&programs, rank));
-            let all = regions.map(|regions| regions.iter().map(|bytes| bytes.0).sum::<u64>()).max();
-            Ok::<u64, Diagnostics>(all.unwrap_or(0))
+            let programs = deployment(&config, cards).compile(&config)?.into_vec();
+            let regions = (0..cards).map(|rank| {
+                let [weights, states, inputs, outputs, arena] = regions_wanted(&programs, rank);
+                [weights.0 + states.0, inputs.0 + outputs.0 + arena.0]
+            });
+            Ok::<_, Diagnostics>(regions.fold([0, 0], |[a, b], [c, d]| [a.max(c), b.max(d)]))
         };
-        let [short, longer] = [of_short(1)?, of_short(2)?];
+        let ([short, _], [longer, shared]) = (of_short(1)?, of_short(2)?);
         let of_layer = longer.saturating_sub(short);
         outside_layers = outside_layers.max(short.saturating_sub(of_layer));
         of_layers += of_layer * layers;
+        temporary = temporary.max(shared);
     }
     let groups = u64::from(cards > 1);
-    Ok(outside_layers + of_layers + groups * Communicator::buffer_bytes().0)
+    Ok(outside_layers + of_layers + temporary + groups * Communicator::buffer_bytes().0)
+}
+
+fn deployment(config: &ModelConfig, cards: usize) -> Deployment {
+    Deployment {
+        precision: DType::BF16.into(),
+        longest_prompt: PROMPT,
+        context: CONTEXT,
+        head: Head::LastToken,
+        ..Deployment::of(config, cards)
+    }
 }
 
 /// Returns the different layers of the model, each with their number.
@@ -167,14 +174,7 @@ mod tests {
     use super::*;
 
     fn of_whole(config: &ModelConfig, cards: usize) -> u64 {
-        let deployment = Deployment {
-            precision: DType::BF16.into(),
-            longest_prompt: PROMPT,
-            context: CONTEXT,
-            head: Head::LastToken,
-            ..Deployment::of(config, cards)
-        };
-        let programs = deployment.compile(config).unwrap().into_vec();
+        let programs = deployment(config, cards).compile(config).unwrap().into_vec();
         let regions = (0..cards).map(|rank| regions_wanted(&programs, rank));
         regions.map(|regions| regions.iter().map(|bytes| bytes.0).sum()).max().unwrap()
     }
