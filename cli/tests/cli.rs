@@ -212,7 +212,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
     ("bench", &["quick", "wide", "help", "json", "plot", "report", "device", "bind"]),
     ("doctor", &["emulator", "rank-table", "no-smoke", "json", "wide", "help"]),
     ("env", &["libraries", "wide", "help"]),
-    ("calibrate", &["device", "cards", "topology", "out", "wide", "help"]),
+    ("calibrate", &["points", "card", "device", "cards", "topology", "out", "wide", "help"]),
     (
         "plan",
         &[
@@ -220,9 +220,11 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "cards",
             "serve",
             "train",
+            "validate",
             "dtype",
             "why",
             "top",
+            "points",
             "json",
             "wide",
             "help",

@@ -14,7 +14,7 @@
 
 use crate::launch::Element;
 use crate::profile::Profile;
-use crate::work::{AttentionStage, Gemm, Work, WorkKind};
+use crate::work::{Gemm, Work, WorkKind};
 
 /// The resource that limits an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,9 +90,8 @@ impl OperatorCost {
         let vector_us = vector_us(profile, work);
         let cube_us: f64 = match work.kind {
             WorkKind::Attention { .. } => {
-                let flops = work.cube_flops * multiplication(work.element).0;
-                waves(profile, work).unevenness * flops
-                    / (profile.soc.cube_flops_per_us() * c.attention_efficiency)
+                let flops = work.flops() * multiplication(work.element).0;
+                flops / (profile.soc.cube_flops_per_us() * c.cube_efficiency)
             }
             _ => work.products.iter().map(|gemm| product_us(profile, work, gemm)).sum(),
         };
@@ -102,19 +101,11 @@ impl OperatorCost {
                 .into_iter()
                 .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
         let fixed_us = match work.kind {
-            WorkKind::Product => {
-                let least_us = if is_8bit(work.element) { c.product_8bit_us } else { c.product_us };
-                least_us + c.serial * cube_us.min(memory_us)
-            }
+            WorkKind::Product => c.product_us + c.serial * cube_us.min(memory_us),
             WorkKind::Grouped | WorkKind::GroupedSums => c.grouped_us,
-            WorkKind::Attention { stage, .. } => {
-                let task_us =
-                    c.attention_task_us + c.attention_row_us * work.query_rows / work.tasks.max(1.0);
-                let least_us = match stage {
-                    AttentionStage::Prompt => c.attention_us,
-                    AttentionStage::Decode => c.decode_us,
-                };
-                least_us + task_us * waves(profile, work).count
+            WorkKind::Attention { .. } => {
+                c.attention_us
+                    + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
             }
             WorkKind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
         };
@@ -139,19 +130,6 @@ impl OperatorCost {
     }
 }
 
-/// Tasks of attention over the cores.
-struct Waves {
-    count: f64,
-    /// Time of the busiest core relative to the mean.
-    unevenness: f64,
-}
-
-fn waves(profile: &Profile, work: &Work) -> Waves {
-    let (cores, tasks) = (f64::from(profile.soc.cube_cores()), work.tasks.max(1.0));
-    let count = (tasks / cores).ceil();
-    Waves { count, unevenness: count * cores / tasks }
-}
-
 fn cores_of(profile: &Profile, work: &Work) -> f64 {
     work.tasks.ceil().clamp(1.0, f64::from(profile.soc.vector_cores()))
 }
@@ -165,10 +143,8 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
         }
     };
     let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
-    match work.kind {
-        WorkKind::Attention { .. } => return all_us * waves(profile, work).unevenness,
-        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums => return all_us,
-        WorkKind::Vector => {}
+    if work.kind != WorkKind::Vector {
+        return all_us;
     }
     let cores = f64::from(soc.vector_cores());
     (work.tasks / cores).ceil() * (c.row_us + all_us * cores / work.tasks.max(1.0))
@@ -177,7 +153,7 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
 fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
-        WorkKind::Attention { key_heads: 2.., .. } => c.strided_keys_efficiency,
+        WorkKind::Attention { key_heads: 2.. } => c.strided_keys_efficiency,
         WorkKind::Attention { .. } => c.keys_efficiency,
         _ => c.hbm_efficiency,
     };
@@ -203,10 +179,6 @@ const fn multiplication(element: Element) -> (f64, f64) {
     }
 }
 
-const fn is_8bit(element: Element) -> bool {
-    matches!(element, Element::I8 | Element::I4)
-}
-
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);
@@ -219,12 +191,11 @@ fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
     let cores = f64::from(soc.cube_cores());
     let (slow, bytes) = multiplication(work.element);
-    let efficiency = if is_8bit(work.element) { c.cube_8bit_efficiency } else { c.cube_efficiency };
     let shapes = SIDES.iter().flat_map(|rows| SIDES.iter().map(move |columns| (*rows, *columns)));
     let cycles = shapes.filter(|(rows, columns)| rows * columns <= TILE).map(|(rows, columns)| {
         let (rows, columns) = (up(gemm.m).min(rows), up(gemm.n).min(columns));
         let tiles = gemm.batch * high(rows) * (gemm.n / columns).ceil();
-        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / efficiency;
+        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / c.cube_efficiency;
         let load = (rows * bytes / c.load_efficiency + columns * work.weight_bytes / weight_efficiency)
             / soc.l2_bytes_per_cycle_and_core();
         (tiles / cores).ceil() * gemm.k * multiply.max(load)

@@ -14,13 +14,8 @@ use crate::soc::Soc;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// Reached fraction of the cube rate in products of floats.
+    /// Reached fraction of the cube rate.
     pub cube_efficiency: f64,
-    /// Reached fraction of the cube rate in products of 8-bit integers.
-    pub cube_8bit_efficiency: f64,
-    /// Reached fraction of the cube rate in fused attention, whose softmax takes turns with the
-    /// products.
-    pub attention_efficiency: f64,
     /// Fraction of the cache bandwidth per core for the tiles of a product.
     pub load_efficiency: f64,
     /// Fraction of the cache bandwidth per core for weights of grouped products, which few cores
@@ -40,20 +35,14 @@ pub struct Coefficients {
     pub l2_efficiency: f64,
     /// Fraction of the shorter of a product's cube and memory times that does not overlap.
     pub serial: f64,
-    /// Minimum time of a product of floats.
+    /// Minimum time of a product.
     pub product_us: f64,
-    /// Minimum time of a product of 8-bit integers, with its dequantisation.
-    pub product_8bit_us: f64,
     /// Minimum time of a grouped product.
     pub grouped_us: f64,
-    /// Minimum time of fused attention over a prompt.
+    /// Minimum time of fused attention.
     pub attention_us: f64,
-    /// Minimum time of fused attention in a decode step.
-    pub decode_us: f64,
     /// Time per wave of attention tasks.
     pub attention_task_us: f64,
-    /// Time per wave and query row of an attention task.
-    pub attention_row_us: f64,
     /// Minimum time of a vector kernel.
     pub kernel_us: f64,
     /// Time per started vector core; cores start in sequence (Ascend C best practices, "Setting a
@@ -117,22 +106,17 @@ const fn microseconds(name: &'static str, usual: f64, low: f64, high: f64, kind:
 }
 
 /// Explained by the fields of [`Coefficients`] and [`ExchangeCoefficients`].
-pub const MEANINGS: [Meaning; 31] = [
+pub const MEANINGS: [Meaning; 26] = [
     part("cube_efficiency", 0.8, 0.4, "products"),
-    microseconds("product_8bit_us", 10.0, 1.0, 40.0, "products"),
-    part("cube_8bit_efficiency", 0.67, 0.4, "products"),
     part("load_efficiency", 0.8, 0.2, "products"),
-    Meaning { name: "hbm_efficiency", unit: "", usual: 0.85, low: 0.4, high: 0.9, kind: "products" },
+    part("hbm_efficiency", 0.8, 0.4, "products"),
     part("serial", 0.5, 0.01, "products"),
     microseconds("product_us", 5.0, 1.0, 20.0, "products"),
-    part("attention_efficiency", 0.5, 0.2, "attention"),
-    microseconds("decode_us", 24.0, 5.0, 60.0, "attention"),
     part("softmax_efficiency", 0.4, 0.1, "attention"),
     part("keys_efficiency", 0.8, 0.4, "attention"),
     part("strided_keys_efficiency", 0.7, 0.4, "attention"),
     part("l2_efficiency", 0.6, 0.2, "attention"),
     microseconds("attention_task_us", 1.0, 0.1, 10.0, "attention"),
-    microseconds("attention_row_us", 0.03, 0.001, 0.3, "attention"),
     microseconds("attention_us", 20.0, 5.0, 60.0, "attention"),
     part("grouped_load_efficiency", 0.4, 0.1, "grouped"),
     microseconds("grouped_us", 20.0, 5.0, 60.0, "grouped"),
@@ -300,7 +284,7 @@ impl Coefficients {
         let mut all = of("coefficients.toml", SHARED)?;
         overlay(&mut all, own);
         all.try_into().map_err(|error: toml::de::Error| {
-            let expected = "the names and numbers of machine/profiles/coefficients.toml";
+            let expected = "the names and numbers that `plan --validate` lists";
             Problems(vec![Problem::new(
                 format!("{place}: coefficients"),
                 error.message(),
