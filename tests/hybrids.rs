@@ -23,10 +23,10 @@ fn layouts(config: &ModelConfig, family: usize) -> Vec<Deployment> {
     };
     if family == 0 {
         let staged = Deployment { stages: 2, ..of(4, Replicate) };
-        vec![of(1, Replicate), of(3, Seq), Deployment { experts: ExpertShards::Inner, ..of(8, Seq) }, staged]
+        vec![of(3, Seq), Deployment { experts: ExpertShards::Inner, ..of(8, Seq) }, staged]
     } else {
         let square = Deployment { grid: Grid { rows: 2, depth: 1 }, ..of(4, Seq) };
-        vec![of(2, Replicate), of(3, Replicate), of(5, Seq), square]
+        vec![of(1, Replicate), of(2, Replicate), of(5, Seq), square]
     }
 }
 

@@ -29,14 +29,11 @@ fn layouts(config: &ModelConfig, family: usize) -> Vec<Deployment> {
     let staged = Deployment { stages: 2, ..of(4, Inner, Replicate) };
     let square = Deployment { grid: Grid { rows: 2, depth: 1 }, ..of(4, Whole, Seq) };
     let [a, b] = if family.is_multiple_of(2) { [Whole, Inner] } else { [Inner, Whole] };
-    vec![
-        of(1, Whole, Replicate),
-        of(2, a, Seq),
-        of(3, b, Replicate),
-        of(5, a, Replicate),
-        of(8, b, Seq),
-        if family.is_multiple_of(2) { staged } else { square },
-    ]
+    let last = if family.is_multiple_of(2) { staged } else { square };
+    match family % 4 {
+        0 | 3 => vec![of(1, Whole, Replicate), of(3, b, Replicate), of(8, b, Seq), last],
+        _ => vec![of(2, a, Seq), of(5, a, Replicate), of(8, b, Replicate), last],
+    }
 }
 
 #[test]

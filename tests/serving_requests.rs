@@ -23,6 +23,9 @@ const CONTEXT: usize = 112;
 /// Context of some models with windows. Tables then start behind the first tokens.
 const LONG_CONTEXT: usize = 304;
 
+/// Context of models with recurrent layers. Prompts then have several blocks.
+const HYBRID_CONTEXT: usize = 176;
+
 /// Uneven heads, windows, soft caps, frequencies that depend on the prompt, experts, and recurrent
 /// layers.
 const MODELS: [&str; 8] = [
@@ -60,10 +63,14 @@ impl Schedule {
         let (stages, depth) =
             if cards == 1 { (1, 1) } else { [(1, 1), (2, 1), (1, 2)][random.below(3) as usize] };
         let has_window = model.config.window().is_some();
-        let is_long = is_hybrid || has_window && random.below(2) == 0;
-        let context = if is_long { LONG_CONTEXT } else { CONTEXT };
+        let is_long = has_window && random.below(2) == 0;
+        let context = match (is_hybrid, is_long) {
+            (true, _) => HYBRID_CONTEXT,
+            (false, true) => LONG_CONTEXT,
+            (false, false) => CONTEXT,
+        };
         let block_tokens = match (is_hybrid, is_long) {
-            (true, _) => [64, 128][random.below(2) as usize],
+            (true, _) => 64,
             (false, true) => [16, 16, 128][random.below(3) as usize],
             (false, false) => 16,
         };
@@ -169,7 +176,11 @@ impl ScheduledRequest {
         // Prompts share prefixes of one text, which repeats itself, so that drafts are found.
         let vocabulary = model.config.vocab_size as u64;
         let text = |at: u64, of: u64| ((at % 11) * 37 + of * 101 + at / 40) % (vocabulary - 3) + 3;
-        let longest = if deployment.context == CONTEXT { 50 } else { 240 };
+        let longest = match deployment.context {
+            LONG_CONTEXT => 240,
+            HYBRID_CONTEXT => 110,
+            _ => 50,
+        };
         let (of, shared) = (random.below(2), random.below(longest));
         let mut ids: Vec<u32> = (0..shared).map(|at| text(at, of) as u32).collect();
         ids.extend((0..1 + random.below(20)).map(|_| (random.below(vocabulary - 3) + 3) as u32));

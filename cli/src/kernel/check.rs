@@ -9,7 +9,7 @@ use ascend_tp::device::{
     self, Buffer, Cann, Device, ErrorKind, Kernel, KernelArgument, KernelBinary, Stream,
 };
 use ascend_tp::emulator::compiler::{Compiler, KernelEntry};
-use ascend_tp::emulator::{Config, Emulator, KernelFinding, KernelRun, Soc};
+use ascend_tp::emulator::{Config, Emulator, KernelFinding, KernelRun, Mode, Soc};
 use ascend_tp_machine::{OperatorCost, Profile};
 use serde::Serialize;
 
@@ -156,7 +156,8 @@ type OutputBytes = Option<(u64, Vec<u8>)>;
 
 impl KernelBench {
     fn open(soc: Soc, library: &Path, name: &str) -> Result<Self, Failure> {
-        let config = Config { soc, ..Config::with_cards(1) };
+        // Strict mode has exact bounds. Otherwise an allocation has spare bytes.
+        let config = Config { soc, mode: Mode::Strict { seed: 0 }, ..Config::with_cards(1) };
         let emulator =
             Emulator::new(config).context("cannot create the emulated card").map_err(Failure::Run)?;
         let ran: Arc<Mutex<Option<KernelRun>>> = Arc::default();
