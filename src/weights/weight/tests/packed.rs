@@ -224,5 +224,5 @@ fn damaged_tensors_are_refused_by_name() {
         tensors[1].2 = vec![2, OUTPUTS];
         tensors[1].3.truncate(2 * OUTPUTS * 4);
     });
-    assert!(found.starts_with("l.scales: ") && found.contains("expected [3,24]"), "{found}");
+    assert!(found.contains("l.scales: ") && found.contains("expected [3,24]"), "{found}");
 }
