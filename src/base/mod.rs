@@ -29,7 +29,7 @@ pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
 pub use kernels::{KERNEL_BLOCKS, Kernels};
 pub(crate) use packing::{FLOATS, WORD};
-pub use packing::{Group, PackedTensor, Packing};
+pub use packing::{PackedTensor, Packing, ScaleGroup};
 pub use parts::Remainder;
 pub use reduce::Reduce;
 pub use shape::{Dims, Shape};

@@ -17,14 +17,14 @@ pub(crate) const WORD: usize = 8;
 
 /// Number of consecutive inputs with one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Group {
+pub enum ScaleGroup {
     /// All inputs of an output.
     Row,
     /// This number of inputs.
     Of(usize),
 }
 
-impl Group {
+impl ScaleGroup {
     /// Returns the number of inputs per group of a matrix with `inputs` inputs, at least 1.
     #[must_use]
     pub(crate) const fn size(self, inputs: usize) -> usize {
@@ -47,7 +47,7 @@ pub enum Packing {
     /// groups]`. A weight is `(number - 8) · scale`, or `(number - zero) · scale`.
     Rows {
         /// Inputs per scale.
-        group: Group,
+        group: ScaleGroup,
         /// Zero points are stored, in words along the outputs.
         has_zeros: bool,
         /// The group of each input is stored.
@@ -57,7 +57,7 @@ pub enum Packing {
     /// group of each input is stored. A weight is `(number - zero - added) · scale`.
     Gptq {
         /// Inputs per scale.
-        group: Group,
+        group: ScaleGroup,
         /// Number that is added to the stored zero points: 1, or 0 in version 2.
         added: u8,
     },
@@ -65,7 +65,7 @@ pub enum Packing {
     /// word has outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight is `(number - zero) · scale`.
     Awq {
         /// Inputs per scale.
-        group: Group,
+        group: ScaleGroup,
     },
     /// Numbers of 8 bits (E4M3) with one scale per block of outputs and inputs.
     Fp8 {
@@ -153,8 +153,8 @@ impl Packing {
         let parts: Vec<&str> = text.split(':').collect();
         let positive = |text: &str| text.parse().ok().filter(|number: &usize| *number > 0);
         let group = |text: &str| match text {
-            "row" => Some(Group::Row),
-            _ => positive(text).map(Group::Of),
+            "row" => Some(ScaleGroup::Row),
+            _ => positive(text).map(ScaleGroup::Of),
         };
         let rows = |size: &str, has_zeros, has_order| {
             group(size).map(|group| Self::Rows { group, has_zeros, has_order })
@@ -173,7 +173,7 @@ impl Packing {
     }
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for ScaleGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row => f.write_str("row"),

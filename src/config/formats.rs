@@ -23,7 +23,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::fields::{Fields, ShortJson};
-use crate::base::{Diagnostic, Group, Packing};
+use crate::base::{Diagnostic, Packing, ScaleGroup};
 
 pub use description::{DESCRIPTIONS, Description};
 
@@ -76,8 +76,8 @@ impl fmt::Display for WeightFormat {
             Self::Packed(
                 Packing::Rows { group, .. } | Packing::Gptq { group, .. } | Packing::Awq { group },
             ) => match group {
-                Group::Row => f.write_str("int4 rows"),
-                Group::Of(size) => write!(f, "int4 groups of {size}"),
+                ScaleGroup::Row => f.write_str("int4 rows"),
+                ScaleGroup::Of(size) => write!(f, "int4 groups of {size}"),
             },
         }
     }
@@ -191,12 +191,12 @@ fn expect(fields: &mut Fields<'_>, key: &str, absent: Option<&Value>, supported:
 }
 
 /// Reads the number of inputs per scale. -1 means all inputs.
-fn group(fields: &mut Fields<'_>) -> Option<Group> {
+fn group(fields: &mut Fields<'_>) -> Option<ScaleGroup> {
     const KEY: &str = "group_size";
     if fields.get(KEY).and_then(Value::as_i64) == Some(-1) {
-        return Some(Group::Row);
+        return Some(ScaleGroup::Row);
     }
-    fields.size(KEY).map(Group::Of)
+    fields.size(KEY).map(ScaleGroup::Of)
 }
 
 /// Reports keys that were not read and are not in `neutral`.

@@ -172,6 +172,10 @@ impl Machine {
     }
 
     pub(super) fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
+        self.set_failure_mode(stream, mode)
+    }
+
+    pub(super) fn set_failure_mode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
         if mode > 1 {
             let what = format!("failure mode {mode} is neither CONTINUE 0 nor STOP 1");
             return Err(Failure::new(code::INVALID_PARAM, what));

@@ -49,7 +49,7 @@ impl Machine {
         let value = unsafe { value.get("value") }?;
         if stm_attr_type == aclrtStreamAttr::ACL_STREAM_ATTR_FAILURE_MODE {
             // SAFETY: the attribute selects this member.
-            return self.aclrtSetStreamFailureMode(stream, unsafe { value.failureMode });
+            return self.set_failure_mode(stream, unsafe { value.failureMode });
         }
         // SAFETY: the members of the other attributes are one 32-bit number.
         let number = unsafe { value.streamPriority };

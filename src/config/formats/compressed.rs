@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Formats, WeightFormat, expect, group, refuse_unread, texts};
-use crate::base::{Diagnostic, Group, Packing};
+use crate::base::{Diagnostic, Packing, ScaleGroup};
 use crate::config::fields::Fields;
 
 /// Class of linear layers in lists of targets.
@@ -85,7 +85,7 @@ fn packed(weights: &mut Fields<'_>) -> Option<WeightFormat> {
         & expect(weights, "block_structure", Some(&Value::Null), &[Value::Null])
         & expect(weights, "strategy", None, &["group".into(), "channel".into()]);
     let group =
-        if weights.get("strategy") == Some(&"group".into()) { group(weights) } else { Some(Group::Row) };
+        if weights.get("strategy") == Some(&"group".into()) { group(weights) } else { Some(ScaleGroup::Row) };
     // With `group`, the inputs of a group are not consecutive. Other orders change no layout.
     let orders =
         [Value::Null, false.into(), "static".into(), "weight".into(), "group".into(), "dynamic".into()];
