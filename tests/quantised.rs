@@ -254,6 +254,20 @@ fn damaged_checkpoints_are_refused_with_all_problems() {
         assert!(found.contains(expected), "{expected}: {found}");
     }
 
+    let folder = edited(
+        "modelslim-w8a8-dynamic",
+        |config| config,
+        |tensor, bytes| {
+            if tensor == "model.layers.0.mlp.up_proj.weight_offset" {
+                bytes[..2].copy_from_slice(&[0x80, 0x3f]);
+            }
+        },
+    );
+    let found = refused(&folder);
+    let expected = "model.layers.0.mlp.up_proj.weight_offset: 8-bit weights with an offset are not supported: \
+                    expected offsets of 0, found 1";
+    assert!(found.contains(expected), "{found}");
+
     let description = "quant_model_description.json";
     let folder = edited("modelslim-w8a8-dynamic", |config| config, |_, _| ());
     replaced(

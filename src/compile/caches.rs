@@ -251,17 +251,17 @@ impl Deployment {
         // Bytes of one block of each group, and of the states of recurrent layers.
         let (mut each, mut recurrent) = (vec![0; caches.len()], 0);
         for state in &plan.states {
+            let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
+            let of_state = Bytes::of(elems, state.dtype.size_bytes()).0;
             let layer = layer_of(&state.name).map(|layer| config.layer(layer));
             if layer.is_some_and(|layer| layer.delta().is_some()) {
-                let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
-                recurrent += Bytes::of(elems, state.dtype.size_bytes()).0;
+                recurrent += of_state;
                 continue;
             }
             let window = layer.and_then(|layer| layer.grouped()).and_then(|attention| attention.window);
             let own = caches.iter().position(|size| size.window == window).unwrap_or(0);
-            let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
             let in_pool = caches[own].blocks.in_pool() + 1;
-            each[own] += Bytes::of(elems, state.dtype.size_bytes()).0.div_ceil(in_pool as u64);
+            each[own] += of_state.div_ceil(in_pool as u64);
         }
         let blocks = |blocks: u64| {
             let of = Self { cache_blocks: usize::try_from(blocks).ok(), ..*self };

@@ -79,14 +79,13 @@ impl Deployment {
     /// kept at block borders.
     #[must_use]
     pub fn chunks(&self, config: &ModelConfig) -> Vec<usize> {
-        if config.remembered_tokens().is_some() {
+        let (shortest, longest) = if config.remembered_tokens().is_some() {
             let longest = self.longest_prompt.min(LONGEST_RECURRENT_CHUNK);
-            let longest = longest.div_ceil(self.block_tokens).max(1) * self.block_tokens;
-            let powers = std::iter::successors(Some(self.block_tokens), |tokens| Some(tokens * 2));
-            return powers.take_while(|tokens| *tokens < longest).chain([longest]).collect();
-        }
-        let longest = self.longest_prompt.min(LONGEST_CHUNK);
-        let powers = std::iter::successors(Some(SHORTEST_CHUNK), |tokens| Some(tokens * 2));
+            (self.block_tokens, longest.next_multiple_of(self.block_tokens))
+        } else {
+            (SHORTEST_CHUNK, self.longest_prompt.min(LONGEST_CHUNK))
+        };
+        let powers = std::iter::successors(Some(shortest), |tokens| Some(tokens * 2));
         powers.take_while(|tokens| *tokens < longest).chain([longest]).collect()
     }
 

@@ -136,6 +136,9 @@ fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConf
     Ok((config, generation))
 }
 
+/// End of the names of tensors with the offsets of 8-bit weights. No program reads them.
+const OFFSET: &str = ".weight_offset";
+
 /// A description of quantised weights, with the name of its file.
 struct DescriptionFile {
     name: String,
@@ -191,6 +194,18 @@ fn check(
     };
     let mut problems = Diagnostics::new();
     keep(checkpoint.check(&expected, &is_ignored), &mut problems);
+    let offsets = checkpoint.tensors().map(|(name, _)| name).filter(|name| name.ends_with(OFFSET));
+    for name in offsets.filter(|name| is_unread(name)) {
+        match checkpoint.read_f32(name).map(|(_, offsets)| offsets.into_iter().find(|offset| *offset != 0.0))
+        {
+            Ok(None) => {}
+            Ok(Some(offset)) => {
+                let problem = Diagnostic::new(name, "8-bit weights with an offset are not supported");
+                problems.push(problem.expected("offsets of 0").found(offset));
+            }
+            Err(error) => problems.push(Diagnostic::new(name, "cannot be read").found(error)),
+        }
+    }
     if let Some(DescriptionFile { name: file, description }) = description {
         for name in description.tensors.iter().filter(|name| checkpoint.tensor(name).is_none()) {
             if !is_ignored(name) {

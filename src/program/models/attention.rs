@@ -8,11 +8,11 @@
 use crate::base::DType;
 use crate::config::{AttentionPart, GroupedAttention, QkNorm, Rotary, RotaryPairing};
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::Form;
+use crate::program::graph::{Form, Source};
 use crate::program::op::Kind;
 
-use super::CacheBlocks;
-use super::layers::{Caches, LayerInputs, Projected, Seen, refuse, whole};
+use super::layers::{Caches, LayerInputs, Projected, Seen, refuse, same_rows, whole};
+use super::{CacheBlocks, layer_of_weight};
 
 /// How attention scores keys.
 pub(super) struct Scoring {
@@ -115,7 +115,7 @@ impl LayerInputs<'_> {
         if has_gate && is_query {
             let block_elems = config.head_dim * config.hidden_size;
             if part == OUTPUT_GATE {
-                name = format!("{}.gate.weight", name.trim_end_matches(".weight"));
+                name = format!("{}.gate.weight", layer_of_weight(&name));
                 source.element_offset += block_elems;
             }
             source.form = Form::Blocks { block_elems, stride_elems: 2 * block_elems };
@@ -123,10 +123,12 @@ impl LayerInputs<'_> {
         let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
         let shape = [&sizes[..], &[config.hidden_size]].concat();
         let adds_bias = self.adds_bias(&source.tensor);
+        let bias_rows = same_rows(&source, config.hidden_size, 1);
         let mut y = self.linear(build, spec, x, &name, source, &shape);
         if adds_bias && config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
-            let (name, source) = self.projection(layer, &projection, part, "bias");
-            let bias = self.param(build, &name, &sizes, source);
+            let bias_of = |weight: &str| format!("{}.bias", layer_of_weight(weight));
+            let source = Source { tensor: bias_of(&bias_rows.tensor), ..bias_rows };
+            let bias = self.param(build, &bias_of(&name), &sizes, source);
             y = build.add(y, bias);
         }
         let name = projection.names.get(part).copied().unwrap_or("gate");

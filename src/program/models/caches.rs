@@ -129,7 +129,7 @@ const fn aligned_tokens(rows: usize) -> usize {
     PIECE / a * rows
 }
 
-/// Recurrent states of a layer. A state belongs to one sequence, after some of its tokens.
+/// Recurrent states of a layer. A state describes one sequence after a number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StatePool {
     /// Number of states of all pools.
@@ -368,9 +368,9 @@ pub struct StateInputs {
     pub from: Vec<i64>,
     /// Elements of [`input::STATE_TO`].
     pub to: Vec<i64>,
-    /// Elements of [`input::LAST_TOKENS`].
+    /// Elements of [`input::LAST_TOKENS`]. Empty for runs of one token.
     pub last_tokens: Vec<i64>,
-    /// Elements of [`input::VALID`].
+    /// Elements of [`input::VALID`]. Empty for runs of one token.
     pub valid: Vec<f32>,
 }
 
@@ -388,8 +388,10 @@ impl StateInputs {
             let from = row.and_then(|row| row.from).unwrap_or(pool.zero());
             inputs.from.push(from as i64);
             inputs.to.push(row.map_or(StatePool::NULL, |row| row.to) as i64);
-            inputs.last_tokens.extend((tokens..tokens + pool.remembered).map(|token| token as i64));
-            inputs.valid.extend((0..sequence).map(|token| f32::from(u8::from(token < tokens))));
+            if sequence > 1 {
+                inputs.last_tokens.extend((tokens..tokens + pool.remembered).map(|token| token as i64));
+                inputs.valid.extend((0..sequence).map(|token| f32::from(u8::from(token < tokens))));
+            }
         }
         inputs
     }

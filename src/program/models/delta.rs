@@ -19,6 +19,7 @@ use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Source};
 use crate::program::op::Kind;
 
+use super::layer_of_weight;
 use super::layers::{LayerInputs, Seen, States, refuse, whole};
 
 /// Number of tokens that are computed together.
@@ -122,7 +123,7 @@ impl LayerInputs<'_> {
                 let tensor = path(vectors);
                 let sections = [("q", 0, d), ("k", d, d), ("v", 2 * d, r * e)];
                 let [query, key, value] = sections.map(|(name, row, rows)| {
-                    let name = format!("{}.{name}.weight", tensor.trim_end_matches(".weight"));
+                    let name = format!("{}.{name}.weight", layer_of_weight(&tensor));
                     let source = Source { element_offset: row * i * h, ..whole(&tensor) };
                     self.linear(build, "bsh,iwh->bsiw", x, &name, source, &[i, rows, h])
                 });
@@ -163,7 +164,7 @@ impl LayerInputs<'_> {
         let tensor = self.tensors().layer(layer, self.tensors().delta.convolution);
         let sections = [("q", 0, d), ("k", d, d), ("v", 2 * d, values)];
         sections.map(|(name, start, size)| {
-            let name = format!("{}.{name}.weight", tensor.trim_end_matches(".weight"));
+            let name = format!("{}.{name}.weight", layer_of_weight(&tensor));
             let source =
                 Source { element_offset: start * i * taps, form: Form::Numbers, tensor: tensor.clone() };
             let filter = self.param(build, &name, &[i, size, taps], source);

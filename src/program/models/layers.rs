@@ -38,6 +38,19 @@ pub(super) fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
 }
 
+/// Returns the source of the same rows of a tensor with rows of `width` elements. The rows of
+/// `source` have `row_elems` elements.
+pub(super) fn same_rows(source: &Source, row_elems: usize, width: usize) -> Source {
+    let scaled = |elems: usize| elems / row_elems.max(1) * width;
+    let form = match source.form {
+        Form::Blocks { block_elems, stride_elems } => {
+            Form::Blocks { block_elems: scaled(block_elems), stride_elems: scaled(stride_elems) }
+        }
+        _ => Form::Numbers,
+    };
+    Source { tensor: source.tensor.clone(), element_offset: scaled(source.element_offset), form }
+}
+
 /// KV caches in blocks with one table, and which rows belong to the tokens of a run.
 pub(super) struct Caches {
     pub(super) group: CacheGroup,
@@ -47,12 +60,12 @@ pub(super) struct Caches {
     pub(super) lengths: Operand,
 }
 
-/// States of recurrent layers, and which of them belong to the sequences of a run.
+/// States of recurrent layers, and the states that a run reads and writes.
 pub(super) struct States {
     pub(super) pool: StatePool,
     pub(super) from: Operand,
     pub(super) to: Operand,
-    /// Last tokens of each sequence, and the marks of its tokens, in runs of several tokens.
+    /// The inputs `last_tokens` and `valid`, in runs of several tokens.
     pub(super) tokens: Option<[Operand; 2]>,
 }
 
@@ -284,27 +297,31 @@ impl LayerInputs<'_> {
             let problem = Diagnostic::new(&layer, "the weight is quantised already");
             build.problem(problem.expected("float weights").found(format));
         }
+        let is_integer = format.is_integer() || self.weights != Weights::Float;
+        if is_integer && matches!(source.form, Form::Blocks { .. }) {
+            let problem = Diagnostic::new(&layer, "the scales of rows in blocks are not read");
+            build.problem(problem.expected("float weights, or consecutive rows").found("8-bit integers"));
+        }
         if format.is_integer() {
             return self.integer_product(build, spec, x, name, source, shape);
         }
         if self.weights == Weights::Float {
-            let row = source.element_offset / row_elems.max(1);
+            let rank = self.lora.map_or(0, |lora| lora.rank);
+            let up_source = same_rows(&source, row_elems, rank);
             let source = self.as_floats(build, source, row_elems);
             let weight = self.param(build, name, shape, source);
             let [down_spec, up_spec] = spec.factorised('r');
             let y = build.op(Kind::MatMul { spec }, &[x, weight]);
             let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
             let name = name.strip_suffix(".weight").unwrap_or(name);
-            let down =
-                self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
-            let up = self.factor(
-                build,
-                name,
-                &layer,
-                "B",
-                &[&shape[..outputs], &[lora.rank]].concat(),
-                row * lora.rank,
-            );
+            let factor = |letter: &str, rows: Source| Source {
+                tensor: format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight"),
+                ..rows
+            };
+            let down = [&[lora.rank], &shape[outputs..]].concat();
+            let down = self.factor(build, &format!("{layer}.lora_A.weight"), &down, factor("A", whole("")));
+            let up = [&shape[..outputs], &[lora.rank]].concat();
+            let up = self.factor(build, &format!("{name}.lora_B.weight"), &up, factor("B", up_source));
             let narrow = self.narrow(build, &layer, down_spec, [x, down]);
             let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
             return build.add(y, update);
@@ -398,31 +415,14 @@ impl LayerInputs<'_> {
         build.name(narrow, name)
     }
 
-    /// Adds a factor of the adapter of `layer`, converted to the type of products. Projections in
-    /// one tensor share one `A`.
-    fn factor(
-        &self,
-        build: &mut Builder,
-        name: &str,
-        layer: &str,
-        letter: &str,
-        shape: &[usize],
-        element_offset: usize,
-    ) -> Operand {
-        let name = format!("{name}.lora_{letter}.weight");
+    /// Adds a factor of an adapter, converted to the type of products. Projections in one tensor
+    /// share one `A`.
+    fn factor(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
         let known =
             build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
         let param = match known {
             Some(id) => build.operand(id),
-            None => {
-                let tensor = format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight");
-                build.param_from(
-                    &name,
-                    shape,
-                    self.stored,
-                    Source { tensor, element_offset, form: Form::Numbers },
-                )
-            }
+            None => build.param_from(name, shape, self.stored, source),
         };
         self.cast(build, param, self.dtype)
     }
@@ -518,9 +518,10 @@ pub(super) fn refuse(build: &mut Builder, layer: usize, found: &str, supported: 
 
 #[cfg(test)]
 mod tests {
-    use crate::base::DType;
-    use crate::config::{AttentionPart, GroupedAttention, Layer, ModelConfig, QkNorm};
+    use crate::base::{DType, Precision};
+    use crate::config::{AttentionPart, GroupedAttention, Layer, Lora, ModelConfig, PEFT_PREFIX, QkNorm};
     use crate::program::build::Builder;
+    use crate::program::graph::{Form, Role};
     use crate::program::models::{Head, RunShape, decoder, loss};
 
     fn refused(layer: Layer) -> String {
@@ -536,6 +537,39 @@ mod tests {
         let message = refused(Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN });
         assert!(message.starts_with("layer 1: no program is built for this description"), "{message}");
         assert!(message.ends_with("found attention with sinks and soft caps"), "{message}");
+    }
+
+    #[test]
+    fn rows_of_a_query_and_of_its_gate_alternate_in_all_tensors() {
+        let attention = GroupedAttention { has_output_gate: true, qkv_bias: true, ..GroupedAttention::PLAIN };
+        let layer = Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN };
+        let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
+        let config = ModelConfig { layers: 1, pattern: vec![layer], ..preset };
+        let lora = Lora { rank: 4, alpha: 8.0, targets: vec!["q_proj".to_owned()] };
+        let mut build = Builder::new("adapters");
+        let loss = loss(&mut build, &config, 1, 2, DType::F32, Some(&lora), false);
+        build.output("loss", loss.loss);
+        let program = build.finish().unwrap();
+        let tensors = crate::program::models::checkpoint_tensors(&program);
+        let query = "model.layers.0.self_attn.q_proj";
+        let rows = 2 * config.query_width();
+        assert_eq!(tensors[&format!("{query}.weight")].sizes(), [rows, config.hidden_size]);
+        assert_eq!(tensors[&format!("{query}.bias")].sizes(), [rows]);
+        assert_eq!(tensors[&format!("{PEFT_PREFIX}{query}.lora_B.weight")].sizes(), [rows, 4]);
+        let form = |name: String| {
+            let param = program.find(Role::Param, &name).unwrap();
+            let source = program.values[param].source.as_ref().unwrap();
+            (source.element_offset, source.form)
+        };
+        let blocks = |width: usize| Form::Blocks { block_elems: 64 * width, stride_elems: 128 * width };
+        assert_eq!(form(format!("{query}.lora_B.weight")), (0, blocks(4)));
+        assert_eq!(form(format!("{query}.gate.lora_B.weight")), (64 * 4, blocks(4)));
+        assert_eq!(form(format!("{query}.gate.bias")), (64, blocks(1)));
+        // Scales of rows have no blocks.
+        let run = RunShape::new(1, 2, 4);
+        let precision = Precision::w8a8(DType::BF16);
+        let message = decoder(&config, run, precision, Head::AllLogits).unwrap_err().to_string();
+        assert!(message.contains("q_proj: the scales of rows in blocks are not read"), "{message}");
     }
 
     #[test]
