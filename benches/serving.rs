@@ -103,7 +103,7 @@ impl Host {
                 blocks: table.blocks().iter().map(|block| block.index()),
             });
             let groups = groups.collect();
-            rows.push(InputRow { tokens, groups, state: None });
+            rows.push(InputRow { tokens, groups, state: None, adapter: None });
         }
         let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
         std::hint::black_box((ids, self.inputs.inputs(run, Head::LastToken, &rows)));

@@ -10,6 +10,7 @@
 //! Not here: training. Its programs share one layout and are all placed before scheduling
 //! (`train::compile`).
 
+mod adapters;
 mod caches;
 mod order;
 mod serving;
@@ -29,6 +30,7 @@ use crate::schedule::{
     Exchanges, Joining, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
 };
 
+pub(crate) use adapters::with_adapters;
 pub use caches::CacheSize;
 pub(crate) use order::{check_axes, check_order};
 pub use serving::{ServingPrograms, ServingShape};
@@ -250,7 +252,11 @@ impl Deployment {
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
         let pins = pins(config, &layered.program, mesh, residual, self.experts);
-        let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
+        let pins = match memory_of {
+            Some(longest) => pins.like(longest),
+            None if config.adapters.rank() > 0 => with_adapters(pins, &layered.program, mesh)?.0,
+            None => pins,
+        };
         self.lower_with(mesh, &layered.program, &layered.layers, &pins, parts)
     }
 

@@ -64,9 +64,21 @@ pub(crate) struct Adapter {
     factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 
+impl Adapter {
+    /// Returns the folder of the adapter.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
 pub(crate) fn adapter(model: &Model, targets: &[&str]) -> Adapter {
+    adapter_of_rank(model, targets, RANK)
+}
+
+/// Writes an adapter. Adapters of different ranks have different numbers.
+pub(crate) fn adapter_of_rank(model: &Model, targets: &[&str], rank: usize) -> Adapter {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
-    let lora = Lora { rank: RANK, alpha: 4.5, targets };
+    let lora = Lora { rank, alpha: 4.5, targets };
     let mut factors = BTreeMap::new();
     for (name, info) in model.checkpoint.tensors() {
         let layer =
@@ -74,8 +86,8 @@ pub(crate) fn adapter(model: &Model, targets: &[&str]) -> Adapter {
         let Some(layer) = layer.filter(|layer| layer.contains("layers.") || layer.contains(".h.")) else {
             continue;
         };
-        let (a, b) = (format!("{layer}.a"), format!("{layer}.b"));
-        let pair = (Matrix::drawn(&a, RANK, info.shape[1]), Matrix::drawn(&b, info.shape[0], RANK));
+        let [a, b] = ["a", "b"].map(|factor| format!("{layer}.{factor}{rank}"));
+        let pair = (Matrix::drawn(&a, rank, info.shape[1]), Matrix::drawn(&b, info.shape[0], rank));
         factors.insert(layer.to_owned(), pair);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
+use ascend_tp::config::AttentionPart;
 use ascend_tp::emulator::{Config, Mode};
 use ascend_tp::generate::drafts::LookupOptions;
 use ascend_tp::generate::{
@@ -17,6 +18,7 @@ use ascend_tp::program::tree::SumOrder;
 use crate::common::cases::{cases, seed};
 use crate::common::random::Random;
 use crate::common::{fixture, machine, open};
+use crate::lora::adapter_of_rank;
 
 const CONTEXT: usize = 112;
 
@@ -26,8 +28,8 @@ const LONG_CONTEXT: usize = 304;
 /// Context of models with recurrent layers. Prompts then have several blocks.
 const HYBRID_CONTEXT: usize = 176;
 
-/// Uneven heads, windows, soft caps, frequencies that depend on the prompt, experts, and recurrent
-/// layers.
+/// Uneven heads, windows, soft caps, frequencies that depend on the prompt, experts, recurrent
+/// layers, and adapters.
 const MODELS: [&str; 8] = [
     "qwen2-tied-uneven",
     "gemma2",
@@ -38,6 +40,10 @@ const MODELS: [&str; 8] = [
     "gemma3",
     "qwen3-moe",
 ];
+
+/// Window of the softmax attention in a variant of the model with recurrent layers. A sequence then
+/// has a state and a table that starts behind its first tokens.
+const HYBRID_WINDOW: usize = 50;
 
 /// One random schedule.
 struct Schedule {
@@ -188,7 +194,10 @@ impl ScheduledRequest {
             0 => SamplingOptions::default(),
             _ => SamplingOptions { temperature: 0.8, seed: random.below(9), ..SamplingOptions::default() },
         };
+        let mut adapters = vec![None];
+        adapters.extend(model.config.adapters.names().map(|name| Some(name.to_owned())));
         let request = Request {
+            adapter: adapters.swap_remove(random.below(adapters.len() as u64) as usize),
             max_new_tokens: Some(1 + random.below(40) as usize),
             stop_ids: if random.below(2) == 0 { Some(Vec::new()) } else { None },
             log_probabilities: Some(2),
@@ -205,9 +214,34 @@ impl ScheduledRequest {
     }
 }
 
+/// Requests of this model choose one of two adapters, or none.
+const MODEL_WITH_ADAPTERS: &str = "qwen3-qknorm";
+
+fn open_model(name: &str) -> Model {
+    let model = open(&fixture(name));
+    if name != MODEL_WITH_ADAPTERS {
+        return model;
+    }
+    let few = adapter_of_rank(&model, &["q_proj", "down_proj"], 2);
+    let all = adapter_of_rank(&model, &["all-linear"], 5);
+    model.with_adapters(&[("few", few.path()), ("all", all.path())]).unwrap()
+}
+
+fn hybrid_with_window() -> Model {
+    let mut model = open(&fixture("qwen3-next"));
+    for layer in &mut model.config.pattern {
+        if let AttentionPart::Grouped(attention) = &mut layer.attention {
+            attention.window = Some(HYBRID_WINDOW);
+        }
+    }
+    assert_eq!(model.config.window(), Some(HYBRID_WINDOW));
+    model
+}
+
 #[test]
 fn a_request_gets_in_any_schedule_what_it_gets_alone() {
-    let models = MODELS.map(|name| open(&fixture(name)));
+    let mut models = Vec::from(MODELS.map(open_model));
+    models.push(hybrid_with_window());
     let (mut preempted, mut hit, mut drafted) = (0, 0, 0);
     for number in 0..cases(24) {
         let model = &models[number % models.len()];
@@ -231,4 +265,40 @@ fn a_request_gets_in_any_schedule_what_it_gets_alone() {
     let counts = format!("{preempted} schedules with preemptions, {hit} with hits, {drafted} with drafts");
     println!("{counts}");
     assert!(preempted >= 3 && hit >= 3 && drafted >= 3, "{counts}");
+}
+
+/// Random schedules of hybrids rarely preempt, because a sequence gets whole blocks of 64 tokens.
+#[test]
+fn a_preempted_hybrid_goes_on_with_the_same_bits() {
+    for model in [open(&fixture("qwen3-next")), hybrid_with_window()] {
+        let deployment = Deployment {
+            precision: DType::BF16.into(),
+            batch: 3,
+            longest_prompt: 64,
+            context: 160,
+            // Four blocks and the null block. Each sequence grows to three blocks.
+            cache_blocks: Some(5),
+            block_tokens: 64,
+            ..Deployment::of(&model.config, 1)
+        };
+        let (_emulator, cann) = machine(Config::with_cards(1));
+        let start = |deployment| Session::builder(&cann, &model).deployment(deployment).start().unwrap();
+        let requests = [3, 5, 7].map(|of| Request {
+            max_new_tokens: Some(85),
+            stop_ids: Some(Vec::new()),
+            log_probabilities: Some(2),
+            ..Request::new((0..52).map(|at| (at * of + at * at) % 140 + 4).collect::<Vec<u32>>())
+        });
+        let answers = |session: &mut Session, requests: &[Request]| {
+            session.generate(requests, &mut |_| ControlFlow::Continue(())).unwrap().sequences
+        };
+        let mut together = start(deployment);
+        let found = answers(&mut together, &requests);
+        assert!(together.load()[0].preemptions > 0, "{:?}", together.load());
+        let mut alone = start(Deployment { cache_blocks: None, ..deployment });
+        for (request, found) in requests.iter().zip(&found) {
+            let expected = answers(&mut alone, std::slice::from_ref(request)).remove(0);
+            assert_eq!(found, &Sequence { cached_tokens: found.cached_tokens, ..expected });
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
             .groups()
             .map(|(_, group)| of_group(sequence_blocks(run.batch, group.blocks).swap_remove(0).cycle()));
         let tokens = SequenceInput { ids, start, prompt_length: self.model.config.max_positions };
-        let row = InputRow { tokens, groups: groups.collect(), state: None };
+        let row = InputRow { tokens, groups: groups.collect(), state: None, adapter: None };
         let inputs = self.inputs.inputs(run, head, &[row]);
         let inputs = inputs.with(input::IDS, padded_ids(run.sequence, std::iter::once(ids)));
         let outputs = self.engine.run(program, &inputs).unwrap().only().unwrap();

@@ -75,6 +75,10 @@ pub(super) struct ServeArguments {
     /// Name of the model in requests. Can be repeated [default: the name of the folder]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     served_model_name: Vec<String>,
+    /// Low-rank adapter that requests choose by the model name NAME, and its folder as peft writes
+    /// it. Can be repeated
+    #[arg(long, value_name = "NAME=DIR", value_parser = named_folder, help_heading = "Model")]
+    adapter: Vec<NamedFolder>,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<PrecisionName>,
@@ -175,6 +179,22 @@ pub(super) struct ServeArguments {
 /// Returns the defaults of the limits.
 fn limits() -> ServeLimits {
     ServeLimits::default()
+}
+
+/// A folder with a name, written `NAME=DIR`.
+#[derive(Clone, Debug)]
+struct NamedFolder {
+    name: String,
+    folder: PathBuf,
+}
+
+fn named_folder(text: &str) -> Result<NamedFolder, String> {
+    match text.split_once('=') {
+        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => {
+            Ok(NamedFolder { name: name.to_owned(), folder: PathBuf::from(folder) })
+        }
+        _ => Err("expected NAME=DIR, such as french=adapters/french".to_owned()),
+    }
 }
 
 /// The number of cache blocks.
@@ -278,7 +298,19 @@ impl<'a> ServeJob<'a> {
             Ok(key) => api_keys.extend(key),
             Err(problem) => problems.push(problem),
         }
+        let names = if options.served_model_name.is_empty() {
+            vec![name_of(folder)]
+        } else {
+            options.served_model_name.clone()
+        };
+        let adapters: Vec<(&str, &Path)> =
+            options.adapter.iter().map(|adapter| (adapter.name.as_str(), adapter.folder.as_path())).collect();
+        for (name, _) in adapters.iter().filter(|(name, _)| names.iter().any(|model| model == name)) {
+            let problem = Diagnostic::new("--adapter", "has the name of the model").found(name);
+            problems.push(problem.help("give the adapter another name"));
+        }
         let opened = model::open(folder, group).and_then(|model| {
+            let model = if adapters.is_empty() { model } else { model.with_adapters(&adapters)? };
             let mut texts = ModelTexts::open(&model, options.chat_template.as_deref())?;
             texts.tool_parser = options.tool_parser.or(texts.tool_parser);
             texts.reasoning_parser = options.reasoning_parser.or(texts.reasoning_parser);
@@ -325,11 +357,6 @@ impl<'a> ServeJob<'a> {
                 .found(blocks);
             problems.push(problem.help("use more blocks or a smaller --max-model-len"));
         }
-        let names = if options.served_model_name.is_empty() {
-            vec![name_of(folder)]
-        } else {
-            options.served_model_name.clone()
-        };
         problems.into_result(Self { options, model, texts, names, api_keys, replicas, deployment })
     }
 
@@ -513,6 +540,10 @@ fn plan_report(job: &ServeJob<'_>, deployment: &Deployment, programs: &ServingPr
         let _written = writeln!(text, "{name:<32} {value}");
     };
     line("model", job.names.join(", "));
+    let adapters: Vec<&str> = config.adapters.names().collect();
+    if !adapters.is_empty() {
+        line("adapters", format!("{} (rank {} in all)", adapters.join(", "), config.adapters.rank()));
+    }
     line("cards", (deployment.cards * job.replicas).to_string());
     line("replicas", job.replicas.to_string());
     line("sequences at once", (deployment.batch * job.replicas).to_string());

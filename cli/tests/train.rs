@@ -243,6 +243,16 @@ fn adapters_are_trained_resumed_exported_and_used() {
     let adapted = said(&format!("--model {} --adapter adapter", model.display()));
     assert_eq!(adapted, said("--model merged"));
     assert_ne!(adapted, base, "training changed nothing");
+    let served = |adapter: &str| {
+        let options = "serve --dry-run --cards 1 --max-num-seqs 2 --max-model-len 64";
+        ascend(&format!("{options} --device emulator {} --adapter {adapter}", model.display()))
+    };
+    let plan = String::from_utf8(done(&mut served("mine=adapter")).stdout).unwrap();
+    assert!(plan.contains("mine (rank 4 in all)"), "{plan}");
+    let wrong = served("kjv-qwen2=nowhere").output().unwrap();
+    let errors = String::from_utf8_lossy(&wrong.stderr);
+    let expected = ["--adapter: has the name of the model", "adapter kjv-qwen2: nowhere/adapter_config.json"];
+    assert!(expected.iter().all(|part| errors.contains(part)), "{errors}");
 
     let refused = ascend(&format!(
         "train --data {} --init-seed 1 --model {} --lora rank=4,alpha=8,targets=qproj",

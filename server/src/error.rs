@@ -55,7 +55,7 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..Self::new(StatusCode::UNAUTHORIZED, message) }
     }
 
-    pub(crate) fn no_model(name: &str, served: &[String]) -> Self {
+    pub(crate) fn no_model(name: &str, served: &[&str]) -> Self {
         let expected = served.join("`, `");
         let problem = Diagnostic::new("model", "is not served").expected(format!("`{expected}`"));
         Self {

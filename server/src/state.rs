@@ -75,6 +75,8 @@ pub(crate) enum Phase {
 pub(crate) struct ServerState {
     pub(crate) engine: ServingEngine,
     pub(crate) options: ServeOptions,
+    /// Names of adapters, which are models of the API.
+    pub(crate) adapters: Vec<String>,
     /// Folder of the model, as the caller named it.
     pub(crate) root: String,
     /// Start of the server, in seconds since 1970.
@@ -115,6 +117,7 @@ impl ServerState {
         Ok(Self {
             engine: ServingEngine::start_replicas(sessions)?,
             options,
+            adapters: model.config.adapters.names().map(str::to_owned).collect(),
             root: model.dir.display().to_string(),
             created: since.as_secs(),
             texts,
@@ -150,12 +153,22 @@ impl ServerState {
     /// # Errors
     /// The model is not served.
     pub(crate) fn model_name(&self, asked: Option<&str>) -> Result<String, ApiError> {
-        let names = &self.options.names;
+        let mut names = self.model_names();
         match asked {
-            None => Ok(names.first().cloned().unwrap_or_default()),
-            Some(asked) if names.iter().any(|name| name == asked) => Ok(asked.to_owned()),
-            Some(asked) => Err(ApiError::no_model(asked, names)),
+            None => Ok(names.next().unwrap_or_default().to_owned()),
+            Some(asked) if names.any(|name| name == asked) => Ok(asked.to_owned()),
+            Some(asked) => Err(ApiError::no_model(asked, &self.model_names().collect::<Vec<_>>())),
         }
+    }
+
+    /// Returns the names of the model, and then those of its adapters.
+    pub(crate) fn model_names(&self) -> impl Iterator<Item = &str> {
+        self.options.names.iter().chain(&self.adapters).map(String::as_str)
+    }
+
+    /// Returns the adapter that a name of the API means, if it means one.
+    pub(crate) fn adapter<'a>(&self, model: Option<&'a str>) -> Option<&'a str> {
+        model.filter(|name| self.adapters.iter().any(|adapter| adapter == name))
     }
 
     pub(crate) fn gauges(&self) -> EngineGauges {

@@ -1,6 +1,7 @@
 //! Tests of the API against a server in the same process, on emulated cards.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod adapters;
 mod chat;
 mod client;
 mod completions;
@@ -39,12 +40,14 @@ struct Setup {
     context: usize,
     keys: Vec<String>,
     limits: ServeLimits,
+    /// Adapters by name.
+    adapters: Vec<(String, PathBuf)>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        let (keys, limits) = (Vec::new(), ServeLimits::default());
-        Self { model: shipped(), template: None, batch: 16, context: 256, keys, limits }
+        let (keys, limits, adapters) = (Vec::new(), ServeLimits::default(), Vec::new());
+        Self { model: shipped(), template: None, batch: 16, context: 256, keys, limits, adapters }
     }
 }
 
@@ -59,8 +62,11 @@ struct Running {
 
 impl Running {
     fn start(setup: Setup) -> Self {
-        let Setup { model, template, batch, context, keys, limits } = setup;
+        let Setup { model, template, batch, context, keys, limits, adapters } = setup;
         let model = Model::open(&model).unwrap();
+        let named = adapters.iter().map(|(name, folder)| (name.as_str(), folder.as_path()));
+        let named: Vec<(&str, &Path)> = named.collect();
+        let model = if named.is_empty() { model } else { model.with_adapters(&named).unwrap() };
         let emulator = Emulator::new(Config::with_cards(2)).unwrap();
         let cann = Cann::new(emulator.table()).unwrap();
         let texts = ModelTexts::open(&model, template.as_deref()).unwrap();

@@ -13,6 +13,7 @@
 //! Not here: IO and cards.
 
 mod adapter;
+mod adapter_set;
 mod architecture;
 mod delta_fields;
 pub(crate) mod families;
@@ -33,6 +34,7 @@ mod tensors;
 mod tower;
 
 pub(crate) use adapter::PeftAdapter;
+pub use adapter_set::AdapterSet;
 pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use formats::{DESCRIPTIONS, Description, Formats, WeightFormat};

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::adapter_set::AdapterSet;
 use super::architecture::{self, Architecture};
 use super::families::{Family, PredictionNames};
 use super::fields::{Fields, parse_object};
@@ -69,6 +70,8 @@ pub struct ModelConfig {
     pub dtype: DType,
     /// Formats of the weights of linear layers.
     pub formats: Arc<Formats>,
+    /// Adapters that programs have next to the weights, one of which each sequence can choose.
+    pub adapters: Arc<AdapterSet>,
 }
 
 /// Scaling of each query by the logarithm of the position (`use_logn_attn`).

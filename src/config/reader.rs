@@ -115,6 +115,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
         tied_embeddings,
         dtype: dtype?,
         formats: Arc::default(),
+        adapters: Arc::default(),
     })
 }
 

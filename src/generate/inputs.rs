@@ -43,6 +43,8 @@ pub struct InputRow<'a, B> {
     pub groups: SmallVec<[SequenceBlocks<B>; 2]>,
     /// States of the sequence in recurrent layers, if the model has such layers.
     pub state: Option<StateRow>,
+    /// The adapter that the sequence chose, by its position in the model's set.
+    pub adapter: Option<usize>,
 }
 
 /// Builds the inputs of a model's programs.
@@ -103,6 +105,16 @@ impl InputBuilder {
                 tensors.set(input::LAST_TOKENS, Elements::of_i64([b, pool.remembered], last_tokens));
                 tensors.set(input::VALID, HostTensor::float([b, s, 1, 1], DType::F32, valid));
             }
+        }
+        let rank = self.config.adapters.rank();
+        if rank > 0 {
+            let mut chosen = vec![0.0; b * rank];
+            for (own, row) in chosen.chunks_exact_mut(rank).zip(rows) {
+                if let Some(adapter) = row.adapter {
+                    own[self.config.adapters.rows(adapter)].fill(1.0);
+                }
+            }
+            tensors.set(input::ADAPTERS, HostTensor::float([b, 1, rank], self.dtype, chosen));
         }
         for rotary in &mut self.rotary {
             let names = rotary.table;
@@ -186,7 +198,7 @@ pub(super) fn inputs(
     let tokens: Vec<Range<usize>> = rows.iter().map(|row| row.start..row.start + row.ids.len()).collect();
     let mut own: Vec<_> = rows
         .iter()
-        .map(|tokens| InputRow { tokens: *tokens, groups: SmallVec::new(), state: None })
+        .map(|tokens| InputRow { tokens: *tokens, groups: SmallVec::new(), state: None, adapter: None })
         .collect();
     let states = run.states.map(|pool| static_states(pool, &tokens)).unwrap_or_default();
     own.iter_mut().zip(states).for_each(|(row, state)| row.state = Some(state));

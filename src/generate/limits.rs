@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::config::AdapterSet;
 use crate::program::models::Head;
 
 use super::grammar::ConstraintCompiler;
@@ -23,6 +24,8 @@ pub(super) struct RequestLimits {
     pub(super) head: Head,
     /// Whether the session has programs for the log-probabilities of prompts.
     pub(super) scores_prompts: bool,
+    /// The adapters that requests can choose.
+    pub(super) adapters: Arc<AdapterSet>,
     /// Compiles the grammars of requests.
     pub(super) constraints: Option<Arc<dyn ConstraintCompiler>>,
     /// The tokenizer, or the reason it could not be loaded.
@@ -39,6 +42,7 @@ impl RequestLimits {
                 context,
                 head,
                 scores_prompts,
+                Arc::clone(&limits.adapters),
                 limits.constraints.is_some(),
                 limits.tokenizer.is_ok(),
             )
@@ -68,6 +72,12 @@ impl RequestLimits {
         if request.prompt_log_probabilities.is_some() && !self.scores_prompts {
             let problem = Diagnostic::new(place, "the session returns no log-probabilities of prompts");
             problems.push(problem.help("make the session with prompt_log_probabilities()"));
+        }
+        if let Some(name) = request.adapter.as_deref().filter(|name| self.adapters.index(name).is_none()) {
+            let known: Vec<&str> = self.adapters.names().collect();
+            let problem = Diagnostic::new(place, "chooses an adapter that the model does not have");
+            let expected = if known.is_empty() { "none".to_owned() } else { known.join(" or ") };
+            problems.push(problem.expected(expected).found(name));
         }
         match (&request.grammar, &self.constraints) {
             (None, _) => {}

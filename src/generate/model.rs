@@ -70,10 +70,18 @@ impl Model {
     /// # Errors
     /// The weights are already shared, or the folder has problems.
     pub fn with_adapter(self, folder: &Path) -> Result<Self, Diagnostics> {
-        let checkpoint = Arc::into_inner(self.checkpoint).ok_or_else(|| {
-            Diagnostic::new(folder.display().to_string(), "the model's weights are in use already")
-        })?;
-        Ok(Self { checkpoint: Arc::new(checkpoint.with_adapter(folder)?), ..self })
+        Ok(Self { checkpoint: Arc::new(own(self.checkpoint)?.with_adapter(folder)?), ..self })
+    }
+
+    /// Adds low-rank adapters next to the weights. A [`Request`](super::Request) can choose one by
+    /// its name; see [`Checkpoint::with_adapters`].
+    ///
+    /// # Errors
+    /// The weights are already shared, or the folders have problems.
+    pub fn with_adapters(self, named: &[(&str, &Path)]) -> Result<Self, Diagnostics> {
+        let (checkpoint, set) = own(self.checkpoint)?.with_adapters(named)?;
+        let config = ModelConfig { adapters: Arc::new(set), ..self.config };
+        Ok(Self { config, checkpoint: Arc::new(checkpoint), ..self })
     }
 
     /// Returns the tokenizer of the folder, which is read once.
@@ -113,6 +121,12 @@ impl Model {
         let config = ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)?;
         Ok(described(dir, config)?.0)
     }
+}
+
+/// Returns the checkpoint if nobody shares it.
+fn own(checkpoint: Arc<Checkpoint>) -> Result<Checkpoint, Diagnostic> {
+    Arc::into_inner(checkpoint)
+        .ok_or_else(|| Diagnostic::new("adapters", "the model's weights are in use already"))
 }
 
 /// Returns the value, or collects its problems.

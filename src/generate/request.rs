@@ -81,6 +81,9 @@ pub struct Request {
     /// The language of the generated text. The session must be made with
     /// [`SessionBuilder::constraints`](super::SessionBuilder::constraints).
     pub grammar: Option<Grammar>,
+    /// The adapter of all tokens, by its name in
+    /// [`Model::with_adapters`](super::Model::with_adapters). Default: the weights alone.
+    pub adapter: Option<String>,
     /// If true, events contain the logits of each token.
     pub logits: bool,
     /// Cancels the sequence from any thread.
@@ -105,6 +108,7 @@ impl Request {
             log_probabilities: None,
             prompt_log_probabilities: None,
             grammar: None,
+            adapter: None,
             logits: false,
             cancel: None,
             priority: 0,

@@ -149,6 +149,7 @@ struct RunRow<'a> {
     /// Tables of the sequence in each group of caches. Empty in a row without a sequence.
     tables: &'a [BlockTable],
     state: Option<StateRow>,
+    adapter: Option<u32>,
     open: Option<(usize, ResultRef)>,
 }
 
@@ -159,6 +160,7 @@ impl RunRow<'_> {
         prompt_length: SequenceInput::NONE.prompt_length,
         tables: &[],
         state: None,
+        adapter: None,
         open: None,
     };
 
@@ -191,7 +193,8 @@ impl StepRunner {
         for (program, ServingShape { run, head }) in self.shapes.iter().copied().enumerate() {
             let none = || SequenceBlocks { first: 0, blocks: std::iter::empty() };
             let groups = run.groups().map(|_| none()).collect();
-            let rows = vec![InputRow { tokens: SequenceInput::NONE, groups, state: None }; run.batch];
+            let row = InputRow { tokens: SequenceInput::NONE, groups, state: None, adapter: None };
+            let rows = vec![row; run.batch];
             let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
             let inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
             // The first run is eager. The second one records the graph and replays it.
@@ -284,6 +287,7 @@ fn chunk_row<'a>(tables: &'a Tables, chunk: &'a Chunk) -> RunRow<'a> {
         prompt_length: tables.prompt(chunk.table).unwrap_or(0) as usize,
         tables: tables.groups(chunk.table),
         state: chunk.state.map(state_row),
+        adapter: tables.adapter(chunk.table),
         open: None,
     }
 }
@@ -299,6 +303,7 @@ fn decode_row<'a>(tables: &'a Tables, pool: usize, row: &'a DecodeRow) -> RunRow
         prompt_length: tables.prompt(row.table).unwrap_or(0) as usize,
         tables: tables.groups(row.table),
         state: row.state.map(state_row),
+        adapter: tables.adapter(row.table),
         open,
     }
 }
@@ -324,6 +329,7 @@ fn build(
         tokens: SequenceInput { ids: &row.ids, start: row.start, prompt_length: row.prompt_length },
         groups: shape.run.groups().enumerate().map(|(group, _)| row.blocks(group)).collect(),
         state: row.state,
+        adapter: row.adapter.map(|adapter| adapter as usize),
     });
     let input_rows: Vec<_> = input_rows.collect();
     let inputs = inputs.inputs(shape.run, head, &input_rows);

@@ -328,6 +328,7 @@ impl Session {
                 context: deployment.longest_sequence(config),
                 head: deployment.head,
                 scores_prompts: deployment.scores_prompts,
+                adapters: Arc::clone(&config.adapters),
                 constraints: None,
                 tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
             },

@@ -121,10 +121,13 @@ impl Session {
     ) -> Result<RequestKey, Diagnostics> {
         let context = self.limits.context;
         let new = max_new_tokens(request, ids.len(), context);
+        let adapter = request.adapter.as_deref().and_then(|name| self.config.adapters.index(name));
+        let adapter = adapter.and_then(|adapter| u32::try_from(adapter).ok());
         let queued = QueuedRequest {
             samples,
             priority: request.priority,
-            salt: self.salt(ids.len()),
+            salt: self.salt(ids.len(), adapter),
+            adapter,
             wants_prompt_logprobs: request.prompt_log_probabilities.is_some(),
             ..QueuedRequest::new(ids.to_vec(), u32::try_from(new).unwrap_or(u32::MAX))
         };
@@ -152,12 +155,15 @@ impl Session {
     }
 
     /// Returns a number for everything but the tokens that the cache of a prompt depends on.
-    fn salt(&mut self, prompt: usize) -> u64 {
+    fn salt(&mut self, prompt: usize, adapter: Option<u32>) -> u64 {
         if self.prefix_cache == PrefixCache::Off {
             self.salts += 1;
             return self.salts;
         }
         let mut salt = FxHasher::default();
+        if let Some(adapter) = adapter {
+            salt.write_u32(adapter + 1);
+        }
         for table in rotary_tables(&self.config) {
             let rope = self.config.rope_of(table.rotary);
             match rope.length_dependence() {

@@ -48,6 +48,13 @@ impl Layout {
         Self { dims: (0..rank).map(|_| SmallVec::new()).collect(), partial: SmallVec::new() }
     }
 
+    /// Returns each sharded dim with the name of each of its axes.
+    pub(crate) fn named_dims<'a>(&self, names: &'a [String]) -> Vec<(usize, &'a str)> {
+        let dims = self.dims.iter().enumerate();
+        dims.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, names[axis.index()].as_str())))
+            .collect()
+    }
+
     /// Adds `axis` to the axes that shard `dim`.
     #[must_use]
     pub fn sharded(mut self, dim: usize, axis: AxisId) -> Self {

@@ -171,6 +171,7 @@ impl Scheduler {
                 id: SequenceId { request: id, sample },
                 rank,
                 prompt: known,
+                adapter: request.adapter,
                 max_new: request.max_new_tokens,
                 wants_prompt_logprobs: request.wants_prompt_logprobs && sample == 0,
                 tokens: request.prompt.clone(),

@@ -50,6 +50,8 @@ pub enum Change {
         table: TableId,
         /// Length of the prompt in tokens.
         prompt: u32,
+        /// The adapter of the sequence, by its position in the model's set.
+        adapter: Option<u32>,
     },
     /// The table of one group changes at its ends.
     Extend {

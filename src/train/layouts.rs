@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
+use crate::compile::with_adapters;
 use crate::config::ModelConfig;
-use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place};
+use crate::placement::{COLUMNS, DEPTH, Mesh, Pins, ROWS, Residual, TENSOR};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::tree::SumOrder;
-use crate::program::{Program, Role, Value, ValueId};
+use crate::program::{Program, Role, ValueId};
 
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
@@ -131,7 +132,7 @@ pub fn pins(
     for id in loss.with_role(Role::Param) {
         let value = &loss.values[id];
         let layout = &placed.stored[id.index()];
-        let own = dims(layout, &names);
+        let own = layout.named_dims(&names);
         if value.name.contains('*') {
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
@@ -208,53 +209,4 @@ fn activations(config: &ModelConfig, loss: &Program, mesh: &Mesh, layout: &super
     ["", "grad.", AGAIN]
         .into_iter()
         .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
-}
-
-/// Adds the pins of adapters, and returns the placement under all pins.
-fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Placement), Diagnostics> {
-    let (placed, names) = (place(loss, mesh, &base)?, mesh.axis_names());
-    let adapters = adapters(loss, &placed.stored, &names);
-    if adapters.is_empty() {
-        return Ok((base, placed));
-    }
-    let base = adapters.iter().fold(base, |pins, (name, dims)| pins.value(name, dims));
-    let placed = place(loss, mesh, &base)?;
-    Ok((base, placed))
-}
-
-/// Returns the layout of each adapter. A factor is sharded like its base weight along shared dims.
-/// The rank dim is too small to be worth an exchange.
-fn adapters<'a>(
-    loss: &'a Program,
-    stored: &[Layout],
-    names: &'a [String],
-) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
-    let weight =
-        |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
-    let mut layouts = Vec::new();
-    for value in loss.with_role(Role::Param).map(|id| &loss.values[id]) {
-        let inner = value.name.strip_suffix(".lora_A.weight").and_then(|layer| {
-            let tensor = format!("{layer}.weight");
-            weight(&|value| value.source.as_ref().is_some_and(|source| source.tensor == tensor))
-        });
-        let outer = value.name.strip_suffix(".lora_B.weight").and_then(|layer| {
-            let name = format!("{layer}.weight");
-            weight(&|value| value.name == name)
-        });
-        let Some(of) = inner.or(outer) else { continue };
-        // `A` has the rank, then the last dims of the weight. `B` has the first dims, then the
-        // rank.
-        let own = 0..value.shape.rank() - 1;
-        let (first, shift) =
-            if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
-        let cuts = dims(&stored[of.index()], names).into_iter();
-        let shared = cuts.filter(|(dim, _)| (first..first + own.len()).contains(dim));
-        layouts.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));
-    }
-    layouts
-}
-
-fn dims<'a>(layout: &Layout, names: &'a [String]) -> Vec<(usize, &'a str)> {
-    let axes = layout.dims.iter().enumerate();
-    axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, names[axis.index()].as_str()))).collect()
 }

@@ -1,17 +1,19 @@
-//! Low-rank adapters, added to the weights of a checkpoint while they are read.
+//! Low-rank adapters: added to the weights of a checkpoint while they are read, or stacked for
+//! programs that have them next to the weights.
 //!
-//! Input: a folder that peft wrote, and the checkpoint of the model. Output: the two factors of
-//! each adapted tensor. Invariants: each element is summed in f32, in the order of the factors'
+//! Input: folders that peft wrote, and the checkpoint of the model. Output: the two factors of each
+//! adapted tensor. Invariants: each element is summed in f32, in the order of the factors'
 //! rank, for any slice of the tensor. Every factor in the folder belongs to a tensor of the
 //! checkpoint and has a fitting shape.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::checkpoint::{Checkpoint, text_name};
 use super::file;
 use crate::base::{Diagnostic, Diagnostics, Shape};
-use crate::config::{PEFT_PREFIX, PeftAdapter};
+use crate::config::{AdapterSet, PEFT_PREFIX, PeftAdapter};
+use crate::program::models::{factor_tensor, layer_of_weight};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -82,6 +84,73 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
         deltas.insert(format!("{layer}.weight"), Delta { width, rank, a, b });
     }
     problems.into_result(deltas)
+}
+
+/// A factor of all adapters of a layer, `[rank, in]` or `[out, rank]` with the rank of the set.
+pub(super) struct StackedFactor {
+    pub(super) name: String,
+    pub(super) shape: Shape,
+    pub(super) numbers: Vec<f32>,
+}
+
+/// Reads the adapters of folders, each with a name, and stacks their factors. The outer factors
+/// have their scales.
+pub(super) fn stack(
+    named: &[(&str, &Path)],
+    checkpoint: &Checkpoint,
+) -> Result<(AdapterSet, Vec<StackedFactor>), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut adapters: Vec<BTreeMap<String, Delta>> = Vec::new();
+    for (at, (name, folder)) in named.iter().enumerate() {
+        if named[..at].iter().any(|(earlier, _)| earlier == name) {
+            problems.push(Diagnostic::new(format!("adapter {name}"), "two adapters have this name"));
+        }
+        match read(folder, checkpoint) {
+            Ok(deltas) => adapters.push(deltas),
+            Err(found) => {
+                for problem in found.items() {
+                    let place = format!("adapter {name}: {}", problem.place);
+                    problems.push(Diagnostic { place, ..problem.clone() });
+                }
+            }
+        }
+    }
+    problems.into_result(())?;
+    let largest = |deltas: &BTreeMap<String, Delta>| deltas.values().map(|delta| delta.rank).max();
+    let ranks = named.iter().zip(&adapters);
+    let ranks = ranks.map(|((name, _), deltas)| ((*name).to_owned(), largest(deltas).unwrap_or(0))).collect();
+    let tensors: BTreeSet<&String> = adapters.iter().flat_map(BTreeMap::keys).collect();
+    let layers: BTreeMap<&str, &String> =
+        tensors.into_iter().map(|tensor| (layer_of_weight(tensor), tensor)).collect();
+    let set = AdapterSet::new(ranks, layers.keys().map(|layer| (*layer).to_owned()).collect());
+    let factors = layers.into_iter().flat_map(|(layer, tensor)| {
+        let of_layer: Vec<_> = adapters.iter().map(|deltas| deltas.get(tensor)).collect();
+        stacked(layer, &set, &of_layer)
+    });
+    let factors = factors.collect();
+    Ok((set, factors))
+}
+
+/// Stacks the factors of one layer. At least one adapter has it.
+fn stacked(layer: &str, set: &AdapterSet, adapters: &[Option<&Delta>]) -> Vec<StackedFactor> {
+    let known = || adapters.iter().enumerate().filter_map(|(at, delta)| Some((at, (*delta)?)));
+    let Some((_, first)) = known().next() else { return Vec::new() };
+    let (rank, width) = (set.rank(), first.width);
+    let height = first.b.len() / first.rank;
+    let (mut a, mut b) = (vec![0.0; rank * width], vec![0.0; height * rank]);
+    for (at, delta) in known() {
+        let row = set.rows(at).start;
+        a[row * width..][..delta.a.len()].copy_from_slice(&delta.a);
+        for (to, from) in b.chunks_exact_mut(rank).zip(delta.b.chunks_exact(delta.rank)) {
+            to[row..][..delta.rank].copy_from_slice(from);
+        }
+    }
+    let factor = |letter: &str, shape: [usize; 2], numbers: Vec<f32>| StackedFactor {
+        name: factor_tensor(layer, letter),
+        shape: shape.into(),
+        numbers,
+    };
+    vec![factor("A", [rank, width], a), factor("B", [height, rank], b)]
 }
 
 /// Returns the names of both factors of each adapted layer.

@@ -11,6 +11,7 @@ mod names;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
+use std::io::{self, BufWriter, IntoInnerError, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ use super::slice::{Error, Stored, StoredView, check_slice};
 use super::weight::{Scratch, Weight};
 use super::{file, header};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
-use crate::config::ModelConfig;
+use crate::config::{AdapterSet, ModelConfig};
 use crate::exec;
 use crate::program::Source;
 
@@ -150,6 +151,41 @@ impl Checkpoint {
     pub fn with_adapter(mut self, folder: &Path) -> Result<Self, Diagnostics> {
         self.deltas = adapter::read(folder, &self)?;
         Ok(self)
+    }
+
+    /// Adds the stacked factors of several adapters as tensors, and returns which rows belong to
+    /// which adapter. Each adapter has a name and a folder as for [`Self::with_adapter`].
+    ///
+    /// The factors are in an unnamed temporary file, so that they are read like other tensors.
+    ///
+    /// # Errors
+    /// All problems of the folders, and a temporary folder that cannot be written.
+    pub fn with_adapters(mut self, named: &[(&str, &Path)]) -> Result<(Self, AdapterSet), Diagnostics> {
+        let (set, factors) = adapter::stack(named, &self)?;
+        let file = self.files.len();
+        let (mut at, mut written) = (0, Vec::new());
+        let store = || {
+            let mut out = BufWriter::new(tempfile::tempfile()?);
+            for factor in factors {
+                for number in &factor.numbers {
+                    out.write_all(&number.to_le_bytes())?;
+                }
+                let bytes = at..at + factor.numbers.len() * size_of::<f32>();
+                at = bytes.end;
+                let info = TensorInfo { dtype: DType::F32, shape: factor.shape, file, bytes };
+                written.push((factor.name, info));
+            }
+            out.into_inner().map_err(IntoInnerError::into_error)
+        };
+        let stored: io::Result<File> = store();
+        let stored = stored.map_err(|error| {
+            let place = std::env::temp_dir().display().to_string();
+            let problem = Diagnostic::new(place, "the factors of adapters cannot be stored");
+            problem.found(error).help("set TMPDIR to a folder with space")
+        })?;
+        self.files.push(NamedFile { name: "adapters".to_owned(), file: stored });
+        self.tensors.extend(written);
+        Ok((self, set))
     }
 
     /// Renames `lm_head.weight` to `embedding` if the checkpoint has no tensor `embedding`. Models

@@ -1,4 +1,4 @@
-//! `/v1/models`: the names of the served model.
+//! `/v1/models`: the names of the served model and of its adapters.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {
     authorize(&state, &headers)?;
-    let models: Value = state.options.names.iter().map(|name| model(&state, name)).collect();
+    let models: Value = state.model_names().map(|name| model(&state, name)).collect();
     Ok(Json(json!({"object": "list", "data": models})))
 }
 
@@ -39,7 +39,7 @@ fn model(state: &ServerState, name: &str) -> Value {
         "created": state.created,
         "owned_by": "ascend-tp",
         "root": state.root,
-        "parent": null,
+        "parent": state.adapter(Some(name)).and(state.options.names.first()),
         "max_model_len": state.context,
     })
 }

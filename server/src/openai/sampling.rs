@@ -205,6 +205,7 @@ impl Settings {
             sampling: self.sampling.clone(),
             log_probabilities,
             priority: self.priority,
+            adapter: state.adapter(self.model.as_deref()).map(str::to_owned),
             ..Request::new(ids)
         }
     }

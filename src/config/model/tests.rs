@@ -86,6 +86,7 @@ fn the_fixtures_parse() {
         tied_embeddings: false,
         dtype: DType::BF16,
         formats: Arc::default(),
+        adapters: Arc::default(),
     };
     assert_eq!(qwen_v1, expected);
 

@@ -4,14 +4,13 @@ use std::ops::Range;
 
 use crate::base::{DType, Diagnostic, Packing, Weights, round};
 use crate::config::families::{Projections, Tensors};
-use crate::config::{
-    Activation, FeedForwardPart, Lora, ModelConfig, NormWeight, PEFT_PREFIX, Rotary, WeightFormat,
-};
+use crate::config::{Activation, FeedForwardPart, ModelConfig, NormWeight, Rotary, WeightFormat};
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::{Form, PackedRows, Role, RowBlocks, Source};
+use crate::program::graph::{Form, PackedRows, RowBlocks, Source};
 use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
+use super::adapters::{Adapters, factor_tensor};
 use super::{
     COPY, CacheGroup, CacheNames, RunShape, StatePool, input, layer_of_weight, masks, rotary_tables,
 };
@@ -149,8 +148,7 @@ pub(super) struct LayerInputs<'a> {
     /// Element type of products and attention.
     pub(super) dtype: DType,
     pub(super) weights: Weights,
-    /// Adapters of linear layers. If there are any, only they are trained.
-    pub(super) lora: Option<&'a Lora>,
+    pub(super) adapters: Option<Adapters<'a>>,
     pub(super) tokens: TokenInputs,
 }
 
@@ -268,7 +266,7 @@ impl LayerInputs<'_> {
 
     /// Returns the element type of matrices and biases. Untrained ones have the type of products.
     pub(super) fn stored_matrix(&self) -> DType {
-        if self.lora.is_some() { self.dtype } else { self.stored }
+        if self.adapters.is_some() { self.dtype } else { self.stored }
     }
 
     /// Adds a param, converted to the type of products.
@@ -292,6 +290,37 @@ impl LayerInputs<'_> {
         let outputs = spec.scale().len();
         let row_elems: usize = shape[outputs..].iter().product();
         let layer = layer_of_weight(&source.tensor).to_owned();
+        let Some(adapters) = self.adapters.filter(|adapters| adapters.is_target(&layer)) else {
+            return self.product(build, spec, x, name, source, shape);
+        };
+        let rows = same_rows(&source, row_elems, adapters.rank());
+        let [down_spec, up_spec] = spec.factorised('r');
+        let y = self.product(build, spec, x, name, source, shape);
+        let down = [&[adapters.rank()], &shape[outputs..]].concat();
+        let down =
+            self.factor(build, &format!("{layer}.lora_A.weight"), &down, whole(&factor_tensor(&layer, "A")));
+        let up = [&shape[..outputs], &[adapters.rank()]].concat();
+        let up_source = Source { tensor: factor_tensor(&layer, "B"), ..rows };
+        let up_name = format!("{}.lora_B.weight", layer_of_weight(name));
+        let up = self.factor(build, &up_name, &up, up_source);
+        let narrow = adapters.narrow(build, &layer, down_spec, [x, down]);
+        let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
+        build.add(y, update)
+    }
+
+    /// Multiplies `x` by the weight of that name and shape, without adapters.
+    fn product(
+        &self,
+        build: &mut Builder,
+        spec: Einsum,
+        x: Operand,
+        name: &str,
+        source: Source,
+        shape: &[usize],
+    ) -> Operand {
+        let outputs = spec.scale().len();
+        let row_elems: usize = shape[outputs..].iter().product();
+        let layer = layer_of_weight(&source.tensor).to_owned();
         let format = self.config.formats.of(&layer);
         if self.weights != Weights::Float && format != WeightFormat::Float {
             let problem = Diagnostic::new(&layer, "the weight is quantised already");
@@ -306,25 +335,9 @@ impl LayerInputs<'_> {
             return self.integer_product(build, spec, x, name, source, shape);
         }
         if self.weights == Weights::Float {
-            let rank = self.lora.map_or(0, |lora| lora.rank);
-            let up_source = same_rows(&source, row_elems, rank);
             let source = self.as_floats(build, source, row_elems);
             let weight = self.param(build, name, shape, source);
-            let [down_spec, up_spec] = spec.factorised('r');
-            let y = build.op(Kind::MatMul { spec }, &[x, weight]);
-            let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
-            let name = name.strip_suffix(".weight").unwrap_or(name);
-            let factor = |letter: &str, rows: Source| Source {
-                tensor: format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight"),
-                ..rows
-            };
-            let down = [&[lora.rank], &shape[outputs..]].concat();
-            let down = self.factor(build, &format!("{layer}.lora_A.weight"), &down, factor("A", whole("")));
-            let up = [&shape[..outputs], &[lora.rank]].concat();
-            let up = self.factor(build, &format!("{name}.lora_B.weight"), &up, factor("B", up_source));
-            let narrow = self.narrow(build, &layer, down_spec, [x, down]);
-            let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
-            return build.add(y, update);
+            return build.op(Kind::MatMul { spec }, &[x, weight]);
         }
         let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
         let weight = build.param_from(name, shape, DType::I8, rows);
@@ -399,32 +412,6 @@ impl LayerInputs<'_> {
         let scale = param(build, "deq_scale", Form::QuantParams, of_rows);
         let bias = param(build, "quant_bias", Form::Numbers, of_rows);
         build.op(Kind::StaticMatMul { spec, to: self.dtype }, &[q, weight, scale, bias])
-    }
-
-    /// Returns the scaled product with factor `A`. Projections in one tensor share it, so that each
-    /// factor has one use.
-    fn narrow(&self, build: &mut Builder, layer: &str, spec: Einsum, operands: [Operand; 2]) -> Operand {
-        let name = format!("{layer}.lora_A.out");
-        let values = &build.program().values;
-        if let Some(known) = values.ids().find(|id| values[*id].name == name) {
-            return build.operand(known);
-        }
-        let narrow = build.op(Kind::MatMul { spec }, &operands);
-        let scale = self.lora.map_or(1.0, Lora::scale);
-        let narrow = build.op(Kind::Scale { by: scale }, &[narrow]);
-        build.name(narrow, name)
-    }
-
-    /// Adds a factor of an adapter, converted to the type of products. Projections in one tensor
-    /// share one `A`.
-    fn factor(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
-        let known =
-            build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
-        let param = match known {
-            Some(id) => build.operand(id),
-            None => build.param_from(name, shape, self.stored, source),
-        };
-        self.cast(build, param, self.dtype)
     }
 
     /// Returns the name and the source of a weight or bias. In a fused tensor, the rows of one

@@ -8,6 +8,7 @@ use crate::config::{ALL_LINEAR, Lora, ModelConfig};
 use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
 
+use super::adapters::Adapters;
 use super::layers::{LayerInputs, Layers, TokenInputs};
 use super::{input, trained};
 
@@ -50,8 +51,15 @@ pub fn loss(
     let tokens = TokenInputs::of_run(build, config, [b, s], products);
     let labels = build.input(input::LABELS, [b, s], DType::I64);
     let weights = build.input(input::LABEL_WEIGHTS, [b, s], DType::F32);
-    let shared =
-        LayerInputs { config, stored: DType::F32, dtype: products, weights: Weights::Float, lora, tokens };
+    let adapters = lora.map(Adapters::Trained);
+    let shared = LayerInputs {
+        config,
+        stored: DType::F32,
+        dtype: products,
+        weights: Weights::Float,
+        adapters,
+        tokens,
+    };
     let Layers { x, table, ops: layers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
     let head = shared.head(build, table, copies_table);

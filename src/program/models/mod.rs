@@ -12,6 +12,7 @@
 //!
 //! Not here: parallelism, which placement derives.
 
+mod adapters;
 mod attention;
 mod caches;
 mod delta;
@@ -33,6 +34,8 @@ use super::op::Kind;
 use super::tree::SumOrder;
 use crate::base::DType;
 
+use adapters::Adapters;
+pub(crate) use adapters::factor_tensor;
 pub use caches::{
     CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks, StateInputs,
     StatePool, StateRow, cache_inputs, run_of, sequence_blocks,
@@ -110,6 +113,9 @@ pub mod input {
     /// `[b,s]` f32: weight of each label, such as one over the labels of the global batch. 0
     /// ignores the label.
     pub const LABEL_WEIGHTS: &str = "label_weights";
+    /// `[b,1,r]`: 1 for the rows of stacked factors that belong to the adapter of a sequence, else
+    /// 0. Only for models with adapters.
+    pub const ADAPTERS: &str = "adapters";
     /// `[b]` i64: position within `s` after which a token is wanted. Not for
     /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
@@ -162,7 +168,8 @@ pub fn decoder_of_layers(
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let shared = LayerInputs { config, stored: dtype, dtype, weights, lora: None, tokens };
+    let adapters = Adapters::of_serving(&mut build, config, b, dtype);
+    let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens };
 
     let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
     let head_weight = shared.head(&mut build, table, copies_table);
@@ -181,6 +188,9 @@ pub fn decoder_of_layers(
         build.output("token", token);
     } else {
         build.output("logits", logits);
+    }
+    if let Some(adapters) = adapters {
+        adapters.check(&mut build);
     }
     Ok(LayeredProgram { program: build.finish()?, layers })
 }

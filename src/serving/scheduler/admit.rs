@@ -71,7 +71,7 @@ impl Scheduler {
         let size = self.config.block_size.get();
         let cached = u32::try_from(hit).unwrap_or(u32::MAX) * size;
         let contents = sequence.chain.blocks();
-        self.changes.push(Change::Admit { table, prompt: sequence.prompt });
+        self.changes.push(Change::Admit { table, prompt: sequence.prompt, adapter: sequence.adapter });
         sequence.tables = self.config.groups.iter().map(|_| super::BlockTable::default()).collect();
         for ((index, group), blocks) in self.states.groups.iter_mut().enumerate().zip(&mut sequence.tables) {
             let first = group.first_block(cached, size);

@@ -17,9 +17,11 @@ pub struct QueuedRequest {
     pub samples: u32,
     /// Priority. A higher number is served earlier.
     pub priority: i32,
-    /// Number for all other inputs of the states, such as an adapter. Only requests with equal
+    /// Number for all other inputs of the states, the adapter included. Only requests with equal
     /// salts share prefixes.
     pub salt: u64,
+    /// The adapter of all tokens, by its position in the model's set.
+    pub adapter: Option<u32>,
     /// Whether logprobs of the prompt are wanted. Such a request takes no prefix hit.
     pub wants_prompt_logprobs: bool,
 }
@@ -28,7 +30,15 @@ impl QueuedRequest {
     /// Creates a request for one sample.
     #[must_use]
     pub const fn new(prompt: Vec<u32>, max_new_tokens: u32) -> Self {
-        Self { prompt, max_new_tokens, samples: 1, priority: 0, salt: 0, wants_prompt_logprobs: false }
+        Self {
+            prompt,
+            max_new_tokens,
+            samples: 1,
+            priority: 0,
+            salt: 0,
+            adapter: None,
+            wants_prompt_logprobs: false,
+        }
     }
 }
 

@@ -77,6 +77,7 @@ pub(super) struct Sequence {
     pub(super) id: SequenceId,
     pub(super) rank: Rank,
     pub(super) prompt: u32,
+    pub(super) adapter: Option<u32>,
     pub(super) max_new: u32,
     /// The client wants logprobs of the prompt, so every prompt token has to be computed.
     pub(super) wants_prompt_logprobs: bool,

@@ -56,6 +56,7 @@ impl BlockTable {
 #[derive(Clone, Debug)]
 struct Entry {
     prompt: u32,
+    adapter: Option<u32>,
     groups: Vec<BlockTable>,
 }
 
@@ -95,13 +96,13 @@ impl Tables {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 entry.take().ok_or("released table is free")?;
             }
-            Change::Admit { table, prompt } => {
+            Change::Admit { table, prompt, adapter } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
                 if entry.is_some() {
                     return Err("admitted table is not free");
                 }
                 let groups = vec![BlockTable::default(); self.groups];
-                *entry = Some(Entry { prompt: *prompt, groups });
+                *entry = Some(Entry { prompt: *prompt, adapter: *adapter, groups });
             }
             Change::Extend { table, group, dropped, appended } => {
                 let entry = self.entries.get_mut(table.index()).ok_or("unknown table")?;
@@ -133,5 +134,11 @@ impl Tables {
     #[must_use]
     pub fn prompt(&self, table: TableId) -> Option<u32> {
         Some(self.entries.get(table.index())?.as_ref()?.prompt)
+    }
+
+    /// Returns the adapter of a running sequence, if it has one.
+    #[must_use]
+    pub fn adapter(&self, table: TableId) -> Option<u32> {
+        self.entries.get(table.index())?.as_ref()?.adapter
     }
 }

@@ -23,7 +23,7 @@ fn extend(group: u32, dropped: u32, appended: &[usize]) -> Change {
 #[test]
 fn receivers_apply_changes_in_order() {
     let mut tables = Tables::new(2, 2);
-    let admit = Change::Admit { table: table(1), prompt: 5 };
+    let admit = Change::Admit { table: table(1), prompt: 5, adapter: None };
     let mut apply = |changes: Vec<Change>| tables.apply(&StepPlan { changes, ..StepPlan::default() });
     apply(vec![admit, extend(0, 0, &[3, 4]), extend(1, 2, &[8])]).unwrap();
     apply(vec![extend(0, 1, &[5])]).unwrap();
@@ -31,16 +31,17 @@ fn receivers_apply_changes_in_order() {
     assert_eq!((found.first(), found.end(), found.blocks()), (1, 3, &[block(4), block(5)][..]));
     assert_eq!((found.block(0), found.block(2), found.block(3)), (None, Some(block(5)), None));
     // Released and admitted in one step.
-    let again = Change::Admit { table: table(1), prompt: 6 };
+    let again = Change::Admit { table: table(1), prompt: 6, adapter: Some(2) };
     tables
         .apply(&StepPlan { changes: vec![Change::Release { table: table(1) }, again], ..StepPlan::default() })
         .unwrap();
     assert_eq!((tables.get(table(1), 0), tables.prompt(table(1))), (Some(&BlockTable::default()), Some(6)));
+    assert_eq!((tables.adapter(table(1)), tables.adapter(table(0))), (Some(2), None));
 }
 
 #[test]
 fn a_change_that_disagrees_with_the_tables_is_an_error() {
-    let admit = |index| Change::Admit { table: table(index), prompt: 5 };
+    let admit = |index| Change::Admit { table: table(index), prompt: 5, adapter: None };
     let cases = [
         (vec![Change::Release { table: table(1) }], "released table is free"),
         (vec![admit(1), admit(1)], "admitted table is not free"),
