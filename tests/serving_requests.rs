@@ -43,7 +43,7 @@ const MODELS: [&str; 8] = [
 
 /// Window of the softmax attention in a variant of the model with recurrent layers. A sequence then
 /// has a state and a table that starts behind its first tokens.
-const HYBRID_WINDOW: usize = 50;
+const HYBRID_WINDOW: usize = 80;
 
 /// One random schedule.
 struct Schedule {
