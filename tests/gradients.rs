@@ -138,6 +138,12 @@ fn samples_of_recurrent_layers() -> Vec<(&'static str, Kind, Operands)> {
     vec![
         ("exp", Kind::Exp, one),
         ("softplus", Kind::Softplus, one),
+        ("subtract", Kind::Subtract, |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[3, 1])]),
+        ("add_matmul", Kind::AddMatMul { spec: "abij,abjk->abik".parse().unwrap() }, |sample| {
+            vec![sample.float(&[2, 2, 3, 4]), sample.float(&[2, 2, 3, 2]), sample.float(&[2, 2, 2, 4])]
+        }),
+        // The number under the root keeps the slope small.
+        ("unit", Kind::Unit { scale: 0.5, epsilon: 4.0 }, one),
         ("repeat", Kind::Repeat { dim: 1, size: 3 }, one),
         ("split_dim", Kind::SplitDim { dim: 2, size: 2 }, one),
         ("merge_dims", Kind::MergeDims { dim: 1 }, one),

@@ -342,6 +342,50 @@ pub(super) fn mul(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     });
 }
 
+pub(super) fn subtract(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |_| dy);
+    adjoint.give_if_wanted(1, |adjoint| {
+        let negative = adjoint.op(Kind::Scale { by: -1.0 }, &[dy]);
+        adjoint.summed(negative, 1)
+    });
+}
+
+pub(super) fn add_matmul(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (Kind::AddMatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    adjoint.give_if_wanted(0, |_| dy);
+    let (x, w) = (adjoint.operand(1), adjoint.operand(2));
+    adjoint.give_if_wanted(1, |adjoint| adjoint.op(Kind::MatMul { spec: spec.grad_x() }, &[dy, w]));
+    adjoint.give_if_wanted(2, |adjoint| adjoint.op(Kind::MatMul { spec: spec.grad_w() }, &[dy, x]));
+}
+
+/// With the unscaled factor `f` of a row, the cotangent of `x` is `scale · f · (dy - x · f² Σ x ·
+/// dy)`.
+pub(super) fn unit(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (&Kind::Unit { scale, epsilon }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let x = adjoint.operand(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let dim = adjoint.value(0).shape.rank() - 1;
+        let sum_of_products = |adjoint: &mut Adjoint<'_, '_>, y| {
+            let products = adjoint.op(Kind::Mul, &[x, y]);
+            adjoint.op(Kind::ReduceSum { dim }, &[products])
+        };
+        let along = |adjoint: &mut Adjoint<'_, '_>, y, factor| {
+            let factor = adjoint.op(Kind::Expand { dims: vec![dim] }, &[factor, y]);
+            adjoint.op(Kind::Mul, &[y, factor])
+        };
+        let squares = sum_of_products(adjoint, x);
+        let factor = adjoint.op(Kind::InverseRoot { by: 1.0, epsilon }, &[squares]);
+        let share = sum_of_products(adjoint, dy);
+        let square = adjoint.op(Kind::Mul, &[factor, factor]);
+        let share = adjoint.op(Kind::Mul, &[share, square]);
+        let share = along(adjoint, x, share);
+        let of_x = adjoint.op(Kind::Subtract, &[dy, share]);
+        let factor = adjoint.op(Kind::Scale { by: scale }, &[factor]);
+        along(adjoint, of_x, factor)
+    });
+}
+
 pub(super) fn scale(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(kind.clone(), &[dy]));

@@ -125,6 +125,19 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
+pub(super) fn add_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::AddMatMul { spec } = kind else { unreachable!("add_matmul's kind") };
+    let [sum, x, w] = operands else { unreachable!("add_matmul takes a sum and two factors") };
+    let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
+    let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
+    let (x, w) = (x.floats(), w.floats());
+    let data = outer.into_iter().zip(sum.floats()).map(|([a, b], sum)| {
+        let products = inner.iter().map(|[i, j]| f64::from(x[a + i]) * f64::from(w[b + j]));
+        (f64::from(*sum) + products.sum::<f64>()) as f32
+    });
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
 /// Returns the rows of a tensor. A row spans the last `dims` dims.
 fn rows_of(x: &HostTensor, dims: usize) -> impl Iterator<Item = &[f32]> {
     let lead = x.shape.rank() - dims;
@@ -222,6 +235,10 @@ fn binary(
 
 pub(super) fn add(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     binary(operands, result, |x, y| x + y, i64::wrapping_add)
+}
+
+pub(super) fn subtract(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    binary(operands, result, |x, y| x - y, i64::wrapping_sub)
 }
 
 pub(super) fn mul(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

@@ -16,6 +16,7 @@ pub(crate) mod joined;
 pub(super) mod loss;
 pub(super) mod training;
 pub(super) mod tree;
+pub(super) mod views;
 
 use smallvec::SmallVec;
 
@@ -61,10 +62,10 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns whether the tensor is an input, which no op overwrites.
+    /// Returns whether the tensor is an input or a constant, which no op overwrites.
     #[must_use]
     pub const fn is_of_input(&self) -> bool {
-        matches!(self.what, Derived::Hidden { .. } | Derived::Triangle)
+        matches!(self.what, Derived::Hidden { .. } | Derived::Triangle | Derived::Constant(_))
     }
 }
 
@@ -76,6 +77,8 @@ enum Derived {
     Hidden { length: usize, window: Option<usize> },
     /// The mask of later tokens for any positions, twice.
     Triangle,
+    /// A vector with one f32 number, given by its bits, twice. It is stored under its own view.
+    Constant(u32),
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -136,6 +139,19 @@ impl Emit<'_> {
     fn known(&self, of: &View, what: Derived) -> Option<[View; 2]> {
         let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
         known.map(|known| known.results.clone())
+    }
+
+    /// Returns a vector of `size` equal f32 numbers.
+    fn constant(&mut self, value: f32, size: usize) -> View {
+        let what = Derived::Constant(value.to_bits());
+        let is_equal = |known: &&Known| known.what == what && known.of.elems() == size;
+        if let Some(known) = self.known.iter().find(is_equal) {
+            return known.of.clone();
+        }
+        let of = self.temporary(DType::F32, [size]);
+        self.calls.push(Call::Fill { into: of.clone(), value: Number::Float(value.into()) });
+        self.known.push(Known { of: of.clone(), what, results: [of.clone(), of.clone()] });
+        of
     }
 
     /// Calls `write` with a dense tensor of shape `shape`. It is `into` itself if possible,
@@ -238,6 +254,34 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let a = emit.shaped(x, shape(m, k));
     let w = emit.shaped(w, shape(k, n));
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
+}
+
+pub(super) fn add_matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::AddMatMul { spec } = kind else { return };
+    let (sum, out) = (emit.view(0), emit.out());
+    if sum != out {
+        emit.calls.push(Call::Copy { from: sum, into: out.clone() });
+    }
+    let (batch, rows, columns, inner) = (spec.batch(), spec.rows(), spec.columns(), spec.summed());
+    let result = format!("{batch}{rows}{columns}");
+    let x = arranged(&emit.view(1), spec.x(), &format!("{batch}{rows}{inner}"));
+    let w = arranged(&emit.view(2), spec.w(), &format!("{batch}{inner}{columns}"));
+    let out = arranged(&out, spec.result(), &result);
+    let [b, m, n] = [&batch, &rows, &columns].map(|dims| {
+        let size = |letter| spec.result().find(letter).map_or(1, |dim| emit.results[0].view.shape[dim]);
+        dims.chars().map(size).product::<usize>()
+    });
+    let k = x.elems() / (b * m);
+    let a = emit.shaped(x, [b, m, k]);
+    let w = emit.shaped(w, [b, k, n]);
+    if let Some(into) = out.reshape([b, m, n]) {
+        emit.calls.push(Call::AddProduct { a, b: w, into });
+        return;
+    }
+    let into = emit.shaped(out.clone(), [b, m, n]);
+    emit.calls.push(Call::AddProduct { a, b: w, into: into.clone() });
+    let from = emit.shaped(into, out.shape.clone());
+    emit.calls.push(Call::Copy { from, into: out });
 }
 
 /// Smallest number of elements for which the kernel sums squares. aclnnDot reads each element
@@ -440,6 +484,10 @@ impl Emit<'_> {
 
 pub(super) fn add(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Add { a: emit.view(0), b: emit.view(1), out: emit.out() });
+}
+
+pub(super) fn subtract(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Sub { a: emit.view(0), b: emit.view(1), out: emit.out() });
 }
 
 pub(super) fn mul(_: &Kind, emit: &mut Emit<'_>) {
@@ -702,21 +750,12 @@ pub(super) fn cast(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Cast { x: emit.view(0), out: emit.out() });
 }
 
-pub(super) fn narrow(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Narrow { dim, start, size } = *kind else { return };
-    emit.calls.push(Call::Copy { from: emit.view(0).narrow(dim, start, size), into: emit.out() });
-}
-
 pub(super) fn concat(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Concat { dim } = *kind else { return };
     let (x, y, out) = (emit.view(0), emit.view(1), emit.out());
     let [first, second] = [x.shape[dim], y.shape[dim]];
     let parts = [(x, out.narrow(dim, 0, first)), (y, out.narrow(dim, first, second))];
-    let parts = parts.into_iter().filter(|(from, _)| from.elems() > 0);
+    // A part that was written to its place is not copied.
+    let parts = parts.into_iter().filter(|(from, into)| from.elems() > 0 && from != into);
     emit.calls.extend(parts.map(|(from, into)| Call::Copy { from, into }));
-}
-
-pub(super) fn permute(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Permute { dims } = kind else { return };
-    emit.calls.push(Call::Copy { from: emit.view(0).permute(dims), into: emit.out() });
 }

@@ -9,6 +9,7 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::{AxisId, DType, Id, Reduce, Shape};
+use crate::call::View;
 
 use super::compress::Compression;
 use super::grad::GradFn;
@@ -134,6 +135,7 @@ type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
 type DTypes = SmallVec<[DType; 2]>;
 type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
 type NpuFn = fn(&Kind, &mut Emit<'_>);
+type ViewFn = fn(&Kind, &View, &Shape) -> Option<View>;
 type TreeFn = fn(&Kind, &[&Shape]) -> Vec<(u8, Halved)>;
 
 /// The host implementation of an op on whole tensors. It receives the operands, and for a single
@@ -190,6 +192,16 @@ pub struct Row {
     pub host: Host,
     /// Lowering to calls on the shards of one device.
     pub npu: NpuFn,
+    /// For ops that only arrange the elements of their first operand: returns the result of a
+    /// shape as a view of the operand, or `None` if the strides do not allow that.
+    pub view: Option<ViewFn>,
+    /// Operand whose elements become the result, if no other op reads it. It is then written to the
+    /// place of the result.
+    pub adds_to: Option<usize>,
+    /// Dim along which the result is the concatenation of all operands, if it is one.
+    pub concatenates: fn(&Kind) -> Option<usize>,
+    /// True if the calls write results of any strides without a copy.
+    pub writes_strided: bool,
     /// Possible sharing of a launch.
     pub join: Join,
     /// Function that adds the cotangents of the operands, if the op has a gradient.
@@ -447,6 +459,10 @@ const BASE: Row = Row {
     in_place: &[],
     host: Host::Several(host::identity),
     npu: npu::nothing,
+    view: None,
+    adds_to: None,
+    concatenates: |_| None,
+    writes_strided: false,
     join: Join::Never,
     grad: None,
 };

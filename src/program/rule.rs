@@ -221,6 +221,22 @@ impl Einsum {
         )
     }
 
+    /// Returns the rule of a product that is added to a tensor: the dims of the result, then both
+    /// factors. A sum over shards would add the tensor several times.
+    #[must_use]
+    pub fn added_rule(&self) -> Rule {
+        let factor = |letter: char| match self.result.contains(letter) {
+            true => Factor::Letter(letter as u8),
+            false => Factor::Whole(letter.to_ascii_uppercase() as u8),
+        };
+        let factors = |dims: &str| dims.chars().map(factor).collect();
+        Rule::of(
+            [&self.result, &self.x, &self.w].into_iter().map(|dims| factors(dims)).collect(),
+            std::iter::once(factors(&self.result)).collect(),
+            Reduce::Sum,
+        )
+    }
+
     /// Returns the dims of the result that both operands have.
     #[must_use]
     pub fn batch(&self) -> String {

@@ -22,8 +22,8 @@ use crate::call::{BufferId, Call, View};
 use crate::collective::SMALL_BYTES;
 use crate::placement::{Layout, Placed};
 use crate::program::models::layer_of;
-use crate::program::op::Kind;
-use crate::program::{Known, Local, Op, OpId, Role, ValueId, by_pairs};
+use crate::program::op::{Join, Kind};
+use crate::program::{Einsum, Known, Local, Op, OpId, Role, ValueId, by_pairs};
 
 use super::join::Joins;
 use super::overlap::Emitted;
@@ -66,6 +66,19 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
         }
     }
     groups.into_iter().collect()
+}
+
+/// Returns whether an op can write its result to a window without a copy. Products of one activation
+/// have one result.
+fn writes(op: &Op, window: &View) -> bool {
+    let row = op.kind.row();
+    let is_alone = match row.join {
+        Join::Never => true,
+        Join::Product => !op.kind.einsum().is_some_and(Einsum::is_linear_layer),
+        _ => false,
+    };
+    let is_new = row.in_place.is_empty() && row.view.is_none() && !op.kind.is_movement();
+    is_alone && is_new && (window.is_contiguous() || row.writes_strided)
 }
 
 struct SideParts {
@@ -217,6 +230,7 @@ impl<'a> Emitter<'a> {
             }
             self.shared.insert(id, sides);
         }
+        self.lay_out_parts(is_emitted);
         for (_, op) in program.ops.iter().filter(|(id, _)| is_emitted(*id)) {
             let Kind::Pad { dim, .. } = op.kind else { continue };
             let Some(window) = &self.windows[op.result().index()] else { continue };
@@ -227,6 +241,66 @@ impl<'a> Emitter<'a> {
                 self.not_zeroed.push(all);
             }
         }
+    }
+
+    /// Lets ops write their results to their places in a concatenation, or to the sum that reads
+    /// them last. A part can be a concatenation, so later ops come first.
+    fn lay_out_parts(&mut self, is_emitted: &dyn Fn(OpId) -> bool) {
+        let Placed { program, mesh, layouts } = self.placed;
+        let mut makers: Vec<Option<&Op>> = vec![None; program.values.len()];
+        let overwritten = self.overwritten();
+        for (_, op) in program.ops.iter().filter(|(id, _)| is_emitted(*id)) {
+            op.results.iter().for_each(|result| makers[result.index()] = Some(op));
+        }
+        for (id, op) in program.ops.iter().rev().filter(|(id, _)| is_emitted(*id)) {
+            let row = op.kind.row();
+            let (parts, dim) = match (row.adds_to, (row.concatenates)(&op.kind)) {
+                (Some(sum), _) if overwritten.contains(&id) => (&op.operands[sum..=sum], None),
+                (_, Some(dim)) => (&op.operands[..], Some(dim)),
+                _ => continue,
+            };
+            let whole = self.new_view(op.result());
+            self.windows[op.result().index()] = Some(whole.clone());
+            let mut start = 0;
+            for part in parts {
+                let window = dim.map_or_else(
+                    || whole.clone(),
+                    |dim| {
+                        let size =
+                            layouts[*part].local_shape(mesh, &program.values[*part].shape, self.rank)[dim];
+                        start += size;
+                        whole.narrow(dim, start - size, size)
+                    },
+                );
+                let is_written = makers[part.index()].is_some_and(|op| writes(op, &window));
+                if is_written && self.windows[part.index()].is_none() {
+                    self.windows[part.index()] = Some(window);
+                }
+            }
+        }
+    }
+
+    /// Returns the sums that may overwrite the operand that they add to: nothing reads it later, and
+    /// nothing shows it as another value.
+    fn overwritten(&self) -> FxHashSet<OpId> {
+        let program = &self.placed.program;
+        let mut last_reader: Vec<Option<OpId>> = vec![None; program.values.len()];
+        let mut is_shown = vec![false; program.values.len()];
+        program.outputs.iter().for_each(|(_, id)| is_shown[id.index()] = true);
+        for (id, op) in program.ops.iter() {
+            for operand in &op.operands {
+                is_shown[operand.index()] |= op.kind.is_movement() || op.kind.row().view.is_some();
+                last_reader[operand.index()] = Some(id);
+            }
+        }
+        let overwrites = |(id, op): &(OpId, &Op)| {
+            op.kind.row().adds_to.is_some_and(|sum| {
+                let sum = op.operands[sum];
+                let is_read_once = op.operands.iter().filter(|operand| **operand == sum).count() == 1;
+                is_read_once && last_reader[sum.index()] == Some(*id) && !is_shown[sum.index()]
+            })
+        };
+        program.ops.iter().filter(overwrites).map(|(id, _)| id).collect()
     }
 
     fn side_by_side(&mut self, values: &[ValueId]) -> SideParts {
@@ -328,8 +402,25 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Returns the result of an op that only arranges the elements of its operand. States and
+    /// params are overwritten later, and a value with a window is written there.
+    fn arranged(&self, op: &Op) -> Option<View> {
+        let view = op.kind.row().view?;
+        let (x, result) = (self.view(op.operands[0]), op.result());
+        let is_kept = matches!(self.plan.buffers[x.buffer].region, Region::Arena | Region::Inputs);
+        if !is_kept || self.windows[result.index()].is_some() {
+            return None;
+        }
+        let Placed { program, mesh, layouts } = self.placed;
+        view(&op.kind, &x, &layouts[result].local_shape(mesh, &program.values[result].shape, self.rank))
+    }
+
     fn compute(&mut self, id: OpId, op: &Op) {
         let row = op.kind.row();
+        if let Some(view) = self.arranged(op) {
+            self.views[op.result().index()] = Some(view);
+            return;
+        }
         for (index, result) in op.results.iter().enumerate() {
             let out = match row.in_place.get(index) {
                 Some(operand) => {

@@ -318,7 +318,10 @@ impl<'a> JoinSearch<'a> {
         // A value without other readers, also of its base, can be overwritten.
         let is_own = |op: &Op| {
             let maker = self.makers[op.operands[0].index()].map(|maker| &self.program.ops[maker].kind);
-            let is_made = maker.is_some_and(|kind| !kind.is_movement() && kind.row().in_place.is_empty());
+            let is_made = maker.is_some_and(|kind| {
+                let row = kind.row();
+                !kind.is_movement() && row.in_place.is_empty() && row.view.is_none()
+            });
             is_made && self.only_reader(op.operands[0]).is_some()
         };
         let fits = |one: &Op, op: &Op| one.operands[1..] == op.operands[1..] && is_own(one) && is_own(op);

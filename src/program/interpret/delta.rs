@@ -17,6 +17,17 @@ pub(in crate::program) fn softplus(_: &Kind, operands: &[&HostTensor], result: &
     map(operands, result, |x| softplus(f64::from(x)) as f32)
 }
 
+pub(in crate::program) fn unit(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Unit { scale, epsilon } = *kind else { unreachable!("unit's kind") };
+    let width = result.shape.last().copied().unwrap_or(1).max(1);
+    let x: Vec<f64> = doubles(operands[0]).collect();
+    let rows = x.chunks(width).flat_map(|row| {
+        let factor = scale / (row.iter().map(|x| x * x).sum::<f64>() + epsilon).sqrt();
+        row.iter().map(move |x| x * factor)
+    });
+    made(result, rows)
+}
+
 pub(in crate::program) fn repeat(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Repeat { dim, size } = *kind else { unreachable!("repeat's kind") };
     let inner: usize = operands[0].shape[dim..].iter().product();

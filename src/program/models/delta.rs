@@ -8,7 +8,12 @@
 //!
 //! Runs of one token use the recurrence. Longer runs are computed in chunks of [`CHUNK`] tokens,
 //! counted from the start of the run. The chunks of a prompt are the same in all runs if each run
-//! starts at a multiple of [`CHUNK`] tokens.
+//! starts at a multiple of [`CHUNK`] tokens. Everything that does not depend on the state is
+//! computed for all chunks at once.
+//!
+//! States are stored as `[i,d,r,e]`, so that a product of one token with the states of a key head is
+//! one product of dense matrices. Chunks have the dims of heads before those of tokens, for the same
+//! reason.
 //!
 //! Not here: which state belongs to a sequence.
 
@@ -42,14 +47,14 @@ struct Projected {
     vectors: Operand,
     /// Gates `[b,s,i,r,e]`.
     gates: Operand,
-    /// Write strengths before the sigmoid, `[b,s,i,r]`.
+    /// Write strengths before the sigmoid, `[b,s,i,r]`, f32.
     strengths: Operand,
-    /// Step sizes without their bias, `[b,s,i,r]`.
+    /// Step sizes without their bias, `[b,s,i,r]`, f32.
     steps: Operand,
 }
 
-/// Operands of the rule, f32: queries and keys `[b,s,i,d]`, values `[b,s,i,r,e]`, logarithms of the
-/// decay and write strengths `[b,s,i,r]`.
+/// Operands of the rule, f32: queries and keys of any length `[b,s,i,d]`, values `[b,s,i,r,e]`,
+/// logarithms of the decay and write strengths `[b,s,i,r]`.
 #[derive(Clone, Copy)]
 struct Rule {
     query: Operand,
@@ -63,13 +68,11 @@ impl LayerInputs<'_> {
     pub(super) fn delta(&self, build: &mut Builder, layer: usize, delta: &GatedDelta, x: Operand) -> Operand {
         let tag = |name: &str| format!("layers.{layer}.attention.{name}");
         let (names, h) = (self.tensors().delta, self.config.hidden_size);
-        let GatedDelta { key_heads: i, key_dims: d, value_dims: e, .. } = *delta;
+        let GatedDelta { key_heads: i, value_dims: e, .. } = *delta;
         let r = delta.values_per_key();
         let Projected { vectors, gates, strengths, steps } = self.delta_inputs(build, layer, delta, x);
         let vectors = build.name(vectors, tag("vectors"));
         let [query, key, value] = self.convolved(build, layer, delta, vectors);
-        let query = unit(build, query, (d as f64).sqrt().recip());
-        let key = unit(build, key, 1.0);
         let value = build.op(Kind::SplitDim { dim: 3, size: e }, &[value]);
         let scalar = |name: &str| self.tensors().layer(layer, name);
         let [rate, bias] = [names.decay, names.step_bias].map(|name| {
@@ -77,8 +80,6 @@ impl LayerInputs<'_> {
             build.param_from(&name, [i, r], DType::F32, whole(&name))
         });
         let strength = build.op(Kind::Sigmoid, &[strengths]);
-        let strength = self.cast(build, strength, DType::F32);
-        let steps = self.cast(build, steps, DType::F32);
         let steps = build.add(steps, bias);
         let steps = build.op(Kind::Softplus, &[steps]);
         let rate = build.op(Kind::Exp, &[rate]);
@@ -116,6 +117,7 @@ impl LayerInputs<'_> {
                 let gates = build.op(Kind::SplitDim { dim: 3, size: e }, &[gates]);
                 let name = path(scalars);
                 let both = self.linear(build, "bsh,iwh->bsiw", x, &name, whole(&name), &[i, 2 * r, h]);
+                let both = self.cast(build, both, DType::F32);
                 let (strengths, steps) = (part(build, both, 0, r), part(build, both, r, r));
                 Projected { vectors, gates, strengths, steps }
             }
@@ -133,7 +135,8 @@ impl LayerInputs<'_> {
                 let gates = self.linear(build, "bsh,ireh->bsire", x, &gates, whole(&gates), &[i, r, e, h]);
                 let [strengths, steps] = [strengths, steps].map(|name| {
                     let name = path(name);
-                    self.linear(build, "bsh,irh->bsir", x, &name, whole(&name), &[i, r, h])
+                    let x = self.linear(build, "bsh,irh->bsir", x, &name, whole(&name), &[i, r, h]);
+                    self.cast(build, x, DType::F32)
                 });
                 Projected { vectors, gates, strengths, steps }
             }
@@ -163,16 +166,20 @@ impl LayerInputs<'_> {
         };
         let tensor = self.tensors().layer(layer, self.tensors().delta.convolution);
         let sections = [("q", 0, d), ("k", d, d), ("v", 2 * d, values)];
-        sections.map(|(name, start, size)| {
-            let name = format!("{}.{name}.weight", layer_of_weight(&tensor));
+        let part =
+            |build: &mut Builder, x, (_, start, size)| build.op(Kind::Narrow { dim: 3, start, size }, &[x]);
+        let parts = sections.map(|(name, start, size)| {
             let source =
                 Source { element_offset: start * i * taps, form: Form::Numbers, tensor: tensor.clone() };
-            let filter = self.param(build, &name, &[i, size, taps], source);
-            let part = build.op(Kind::Narrow { dim: 3, start, size }, &[x]);
-            let y = build.op(Kind::CausalConvolution { padded }, &[part, filter]);
-            let y = build.op(Kind::Silu, &[y]);
-            self.cast(build, y, DType::F32)
-        })
+            let path = format!("{}.{name}.weight", layer_of_weight(&tensor));
+            let filter = self.param(build, &path, &[i, size, taps], source);
+            let x = part(build, x, (name, start, size));
+            build.op(Kind::CausalConvolution { padded }, &[x, filter])
+        });
+        let y = concatenated(build, &parts, 3);
+        let y = build.op(Kind::Silu, &[y]);
+        let y = self.cast(build, y, DType::F32);
+        sections.map(|section| part(build, y, section))
     }
 
     /// Returns the results `[b,s,i,r,e]` of the rule.
@@ -182,7 +189,7 @@ impl LayerInputs<'_> {
             return chunks(build, rule, None).0;
         };
         let Some(states) = self.states(build, layer, states.as_ref()) else { return rule.value };
-        let shape = [states.pool.count, i, delta.values_per_key(), d, e];
+        let shape = [states.pool.count, i, d, delta.values_per_key(), e];
         let all = build.state(&format!("layers.{layer}.state"), shape, DType::F32);
         let before = states.read(build, all);
         let (y, after) = match states.tokens {
@@ -223,48 +230,77 @@ impl States {
     }
 }
 
-/// Returns `x` with heads of the length `scale`.
+/// Returns `x` with rows of the length `scale`.
 fn unit(build: &mut Builder, x: Operand, scale: f64) -> Operand {
-    let squares = build.mul(x, x);
-    let sum = build.op(Kind::ReduceSum { dim: 3 }, &[squares]);
-    let root = build.op(Kind::InverseRoot { by: 1.0, epsilon: UNIT_EPSILON }, &[sum]);
-    let root = if scale == 1.0 { root } else { build.op(Kind::Scale { by: scale }, &[root]) };
-    let root = build.op(Kind::Expand { dims: vec![3] }, &[root, x]);
-    build.mul(x, root)
+    build.op(Kind::Unit { scale, epsilon: UNIT_EPSILON }, &[x])
 }
 
-fn less(build: &mut Builder, x: Operand, y: Operand) -> Operand {
-    let negative = build.op(Kind::Scale { by: -1.0 }, &[y]);
-    build.add(x, negative)
+/// Returns queries and keys with the lengths that the rule needs.
+fn units(build: &mut Builder, query: Operand, key: Operand) -> [Operand; 2] {
+    let dims = build.value(key).shape.last().copied().unwrap_or(1);
+    [unit(build, query, (dims as f64).sqrt().recip()), unit(build, key, 1.0)]
 }
 
-/// Computes one token: returns the results and the states after it.
+/// Inserts a dim with `size` copies of `x`.
+fn repeat(build: &mut Builder, x: Operand, dim: usize, size: usize) -> Operand {
+    build.op(Kind::Repeat { dim, size }, &[x])
+}
+
+/// Removes a dim of size 1.
+fn without(build: &mut Builder, x: Operand, dim: usize) -> Operand {
+    build.op(Kind::ReduceSum { dim }, &[x])
+}
+
+fn permuted(build: &mut Builder, x: Operand, dims: &[usize]) -> Operand {
+    build.op(Kind::Permute { dims: dims.to_vec() }, &[x])
+}
+
+/// Returns `sum + x · w`.
+fn plus_product(build: &mut Builder, sum: Operand, spec: &str, [x, w]: [Operand; 2]) -> Operand {
+    let spec = build.einsum(spec);
+    build.op(Kind::AddMatMul { spec }, &[sum, x, w])
+}
+
+/// Concatenates neighbours first, so that few results are copied often.
+fn concatenated(build: &mut Builder, parts: &[Operand], dim: usize) -> Operand {
+    match *parts {
+        [only] => only,
+        _ => {
+            let (first, others) = parts.split_at(parts.len().next_power_of_two() / 2);
+            let halves = [first, others].map(|half| concatenated(build, half, dim));
+            build.op(Kind::Concat { dim }, &halves)
+        }
+    }
+}
+
+/// Computes one token: returns the results and the states `[b,i,d,r,e]` after it.
 fn step(build: &mut Builder, rule: Rule, state: Operand) -> (Operand, Operand) {
     let Rule { query, key, value, decay, strength } = rule;
-    let state = decayed(build, state, decay);
-    let known = build.matmul("birde,bsid->bsire", state, key);
-    let new = less(build, value, known);
-    let strength = build.op(Kind::Expand { dims: vec![4] }, &[strength, new]);
-    let new = build.mul(new, strength);
-    let written = build.matmul("bsid,bsire->birde", key, new);
-    let state = build.add(state, written);
-    (build.matmul("birde,bsid->bsire", state, query), state)
-}
-
-/// Returns the states after the decay whose logarithms are `decay[b,1,i,r]`.
-fn decayed(build: &mut Builder, state: Operand, decay: Operand) -> Operand {
+    let [query, key] = units(build, query, key);
     let decay = build.op(Kind::Exp, &[decay]);
-    let decay = build.op(Kind::ReduceSum { dim: 1 }, &[decay]);
-    let decay = build.op(Kind::Expand { dims: vec![3, 4] }, &[decay, state]);
-    build.mul(state, decay)
+    // The dim of the only token takes the place of the dims of keys.
+    let decay = permuted(build, decay, &[0, 2, 1, 3]);
+    let decay = repeat(build, decay, 4, 1);
+    let state = build.mul(state, decay);
+    let known = build.matmul("bsid,bidre->bsire", key, state);
+    let new = build.op(Kind::Subtract, &[value, known]);
+    let strength = repeat(build, strength, 4, 1);
+    let new = build.mul(new, strength);
+    let state = plus_product(build, state, "bsid,bsire->bidre", [key, new]);
+    (build.matmul("bsid,bidre->bsire", query, state), state)
 }
 
-/// Computes all tokens: returns the results and the states after them. `state` is the state before
-/// the first token, or `None` for zeros.
-fn chunks(build: &mut Builder, rule: Rule, mut state: Option<Operand>) -> (Operand, Operand) {
+/// Computes all tokens: returns the results and the states `[b,i,d,r,e]` after them. `state` is the
+/// state before the first token, or `None` for zeros.
+fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, Operand) {
+    const EXCHANGED: [usize; 5] = [0, 1, 3, 2, 4];
     let tokens = build.value(rule.key).shape[1];
     let rest = tokens % CHUNK;
     let mut results = Vec::new();
+    let mut state = state.map(|state| {
+        let by_head = permuted(build, state, &EXCHANGED);
+        repeat(build, by_head, 1, 1)
+    });
     for (start, size, chunk) in [(0, tokens - rest, CHUNK), (tokens - rest, rest, rest)] {
         if size == 0 {
             continue;
@@ -276,121 +312,107 @@ fn chunks(build: &mut Builder, rule: Rule, mut state: Option<Operand>) -> (Opera
         let Rule { query, key, value, decay, strength } = rule;
         let [query, key, value, decay, strength] = [query, key, value, decay, strength].map(&mut part);
         let within = Within::new(build, Rule { query, key, value, decay, strength });
+        let mut of_chunks = Vec::new();
         for at in 0..size / chunk {
             let (y, after) = within.chunk(build, at, state);
-            results.push(build.op(Kind::MergeDims { dim: 1 }, &[y]));
+            of_chunks.push(y);
             state = Some(after);
         }
+        let y = concatenated(build, &of_chunks, 1);
+        let y = permuted(build, y, &[0, 1, 4, 2, 3, 5]);
+        results.push(build.op(Kind::MergeDims { dim: 1 }, &[y]));
     }
-    // Neighbours are joined first, so that few results are copied often.
-    while results.len() > 1 {
-        let pairs = results.chunks(2);
-        results = pairs
-            .map(|pair| match *pair {
-                [x, y] => build.op(Kind::Concat { dim: 1 }, &[x, y]),
-                _ => pair[0],
-            })
-            .collect();
-    }
-    match (results[..].first(), state) {
-        (Some(y), Some(state)) => (*y, state),
-        _ => (rule.value, rule.value),
-    }
+    let Some(state) = state else { return (rule.value, rule.value) };
+    let state = without(build, state, 1);
+    (concatenated(build, &results, 1), permuted(build, state, &EXCHANGED))
 }
 
-/// What the tokens of each chunk do to each other, without the state before the chunk. The first
-/// dims are `[b,n]`.
+/// What the tokens of each chunk do to each other, without the state before the chunk.
 ///
 /// In a chunk, the state is `S`, and `u` are the rows that the tokens write. With `c` the sums of
-/// the logarithms of the decay: `u = fresh - read S`, `y = query S + scores u`, and then `S`
+/// the logarithms of the decay: `u = fresh + read S`, `y = query S + scores u`, and then `S`
 /// becomes `decay S + keysᵀ u`.
 struct Within {
-    /// Rows that the tokens would write to a zero state, `[b,n,t,i,r,e]`.
+    /// Rows that the tokens would write to a zero state, `[b,n,i,r,t,e]`.
     fresh: Operand,
-    /// Factor of the state in the rows, `[b,n,t,i,r,d]`.
+    /// Factor of the state in the rows, `[b,n,i,r,t,d]`. It removes what the state has for a key.
     read: Operand,
-    /// Queries times the decay up to them, `[b,n,t,i,r,d]`.
+    /// Queries times the decay up to them, `[b,n,i,r,t,d]`.
     query: Operand,
     /// Products of queries and earlier keys, times the decay between them, `[b,n,i,r,t,t]`.
     scores: Operand,
-    /// Keys times the decay after them, `[b,n,t,i,r,d]`.
+    /// Keys times the decay after them, `[b,n,i,r,t,d]`.
     keys: Operand,
-    /// Logarithm of the decay of the whole chunk, `[b,n,1,i,r]`.
+    /// Decay of the whole chunk, `[b,n,i,r,1,1]`.
     decay: Operand,
 }
 
 impl Within {
+    /// The operands have the dims `[b,n,t,…]`.
     fn new(build: &mut Builder, rule: Rule) -> Self {
         let Rule { query, key, value, decay, strength } = rule;
-        let shape = build.value(value).shape.clone();
-        let [t, r] = [2, 4].map(|dim| shape[dim]);
-        let dims = build.value(key).shape[4];
-        let per_head = |build: &mut Builder, x| build.op(Kind::Repeat { dim: 4, size: r }, &[x]);
-        let sums = build.op(Kind::CumSum { dim: 2 }, &[decay]);
-        let along = build.op(Kind::Permute { dims: vec![0, 1, 3, 4, 2] }, &[sums]);
-        let [to, from] = [5, 4].map(|dim| build.op(Kind::Repeat { dim, size: t }, &[along]));
-        let between = less(build, to, from);
+        let [t, r] = [2, 4].map(|dim| build.value(value).shape[dim]);
+        let [query, key] = [query, key].map(|x| permuted(build, x, &[0, 1, 3, 2, 4]));
+        let [query, key] = units(build, query, key);
+        let value = permuted(build, value, &[0, 1, 3, 4, 2, 5]);
+        let [decay, strength] = [decay, strength].map(|x| permuted(build, x, &[0, 1, 3, 4, 2]));
+        let sums = build.op(Kind::CumSum { dim: 4 }, &[decay]);
+        let [to, from] = [(5, t), (4, 1)].map(|(dim, size)| repeat(build, sums, dim, size));
+        let between = build.op(Kind::Subtract, &[to, from]);
         // Above the diagonal the exponents are positive, and could be large.
         let between = build.op(Kind::Lower { below: 0 }, &[between]);
         let between = build.op(Kind::Exp, &[between]);
         let between = build.op(Kind::Lower { below: 0 }, &[between]);
-
-        let products = |build: &mut Builder, x| {
-            let products = build.matmul("bntid,bnsid->bnits", x, key);
-            let products = build.op(Kind::Repeat { dim: 3, size: r }, &[products]);
-            build.mul(products, between)
+        let [scores, overlap] = [query, key].map(|x| {
+            let products = build.matmul("bnitd,bnisd->bnits", x, key);
+            let products = repeat(build, products, 3, 1);
+            build.mul(between, products)
+        });
+        let by_row = |build: &mut Builder, x, factor| {
+            let factor = repeat(build, factor, 5, 1);
+            build.mul(x, factor)
         };
-        let scores = products(build, query);
-        let overlap = products(build, key);
-        let by_row = build.op(Kind::Permute { dims: vec![0, 1, 3, 4, 2] }, &[strength]);
-        let by_row = build.op(Kind::Expand { dims: vec![5] }, &[by_row, overlap]);
-        let overlap = build.mul(overlap, by_row);
-        let overlap = build.op(Kind::Lower { below: 1 }, &[overlap]);
+        let overlap = by_row(build, overlap, strength);
         let solution = build.op(Kind::UnitLowerInverse, &[overlap]);
-
-        let by_dim = |build: &mut Builder, x| build.op(Kind::Repeat { dim: 5, size: dims }, &[x]);
-        let by_value = build.op(Kind::Expand { dims: vec![5] }, &[strength, value]);
-        let fresh = build.mul(value, by_value);
-        let fresh = build.matmul("bnirts,bnsire->bntire", solution, fresh);
-        let key = per_head(build, key);
+        let fresh = by_row(build, value, strength);
+        let fresh = build.matmul("bnirts,bnirse->bnirte", solution, fresh);
+        let [query, key] = [query, key].map(|x| repeat(build, x, 3, r));
         let until = build.op(Kind::Exp, &[sums]);
         let factor = build.mul(strength, until);
-        let factor = by_dim(build, factor);
-        let read = build.mul(key, factor);
-        let read = build.matmul("bnirts,bnsird->bntird", solution, read);
-        let query = per_head(build, query);
-        let until = by_dim(build, until);
-        let query = build.mul(query, until);
-        let decay = build.op(Kind::Narrow { dim: 2, start: t - 1, size: 1 }, &[sums]);
-        let negative = build.op(Kind::Scale { by: -1.0 }, &[sums]);
-        let after = build.add(negative, decay);
+        let factor = build.op(Kind::Scale { by: -1.0 }, &[factor]);
+        let read = by_row(build, key, factor);
+        let read = build.matmul("bnirts,bnirsd->bnirtd", solution, read);
+        let query = by_row(build, query, until);
+        let last = build.op(Kind::Narrow { dim: 4, start: t - 1, size: 1 }, &[sums]);
+        let last = without(build, last, 4);
+        let after = repeat(build, last, 4, t);
+        let after = build.op(Kind::Subtract, &[after, sums]);
         let after = build.op(Kind::Exp, &[after]);
-        let after = by_dim(build, after);
-        let keys = build.mul(key, after);
+        let keys = by_row(build, key, after);
+        let decay = build.op(Kind::Exp, &[last]);
+        let decay = repeat(build, decay, 4, 1);
+        let decay = repeat(build, decay, 4, 1);
         Self { fresh, read, query, scores, keys, decay }
     }
 
-    /// Returns the results of chunk `at`, and the states after it.
+    /// Returns the results `[b,1,i,r,t,e]` of chunk `at`, and the states `[b,1,i,r,d,e]` after it.
     fn chunk(&self, build: &mut Builder, at: usize, state: Option<Operand>) -> (Operand, Operand) {
+        const READ: &str = "bnirtd,bnirde->bnirte";
+        const WITHIN: &str = "bnirts,bnirse->bnirte";
+        const WRITE: &str = "bnirtd,bnirte->bnirde";
         let Self { fresh, read, query, scores, keys, decay } = *self;
-        let [mut new, read, query, scores, keys, decay] =
+        let [fresh, read, query, scores, keys, decay] =
             [fresh, read, query, scores, keys, decay].map(|x| match build.value(x).shape[1] {
                 1 => x,
                 _ => build.op(Kind::Narrow { dim: 1, start: at, size: 1 }, &[x]),
             });
-        let mut earlier = None;
-        if let Some(state) = state {
-            let known = build.matmul("bntird,birde->bntire", read, state);
-            new = less(build, new, known);
-            let decay = build.op(Kind::ReduceSum { dim: 1 }, &[decay]);
-            let y = build.matmul("bntird,birde->bntire", query, state);
-            earlier = Some((y, decayed(build, state, decay)));
-        }
-        let y = build.matmul("bnirts,bnsire->bntire", scores, new);
-        let written = build.matmul("bntird,bntire->birde", keys, new);
-        match earlier {
-            Some((earlier, state)) => (build.add(earlier, y), build.add(state, written)),
-            None => (y, written),
-        }
+        let Some(state) = state else {
+            return (build.matmul(WITHIN, scores, fresh), build.matmul(WRITE, keys, fresh));
+        };
+        let new = plus_product(build, fresh, READ, [read, state]);
+        let earlier = build.matmul(READ, query, state);
+        let y = plus_product(build, earlier, WITHIN, [scores, new]);
+        let state = build.mul(state, decay);
+        (y, plus_product(build, state, WRITE, [keys, new]))
     }
 }

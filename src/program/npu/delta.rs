@@ -14,15 +14,15 @@ pub(in crate::program) fn softplus(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Softplus { x: emit.view(0), out: emit.out() });
 }
 
-pub(in crate::program) fn repeat(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Repeat { dim, size } = *kind else { return };
-    emit.calls.push(Call::Copy { from: emit.view(0).repeat(dim, size), into: emit.out() });
-}
-
-pub(in crate::program) fn reshaped(_: &Kind, emit: &mut Emit<'_>) {
+/// A norm with the same factor for all elements of a row.
+pub(in crate::program) fn unit(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Unit { scale, epsilon } = *kind else { return };
     let (x, out) = (emit.view(0), emit.out());
-    let from = emit.shaped(x, out.shape.clone());
-    emit.calls.push(Call::Copy { from, into: out });
+    let last = x.shape.rank() - 1;
+    let width = x.shape[last];
+    let gamma = emit.constant((scale / (width as f64).sqrt()) as f32, width);
+    let rstd = emit.temporary(DType::F32, x.shape.with(last, 1));
+    emit.calls.push(Call::RmsNorm { x, gamma, out, rstd, epsilon: epsilon / width as f64 });
 }
 
 pub(in crate::program) fn cum_sum(kind: &Kind, emit: &mut Emit<'_>) {
@@ -66,7 +66,8 @@ fn blocks(matrices: &View, size: usize, [row, column]: [usize; 2]) -> View {
 }
 
 /// Inverts squares on the diagonal of twice the size in each round: the inverse of `[[a, 0], [c,
-/// b]]` has `-b⁻¹ c a⁻¹` in place of `c`. This is a substitution, which stays exact if keys repeat.
+/// b]]` has `b⁻¹ (-c) a⁻¹` in place of `c`. This is a substitution, which stays exact if keys
+/// repeat.
 pub(in crate::program) fn unit_lower_inverse(_: &Kind, emit: &mut Emit<'_>) {
     let (x, out) = (emit.view(0), emit.out());
     let rank = x.shape.rank();
@@ -74,36 +75,34 @@ pub(in crate::program) fn unit_lower_inverse(_: &Kind, emit: &mut Emit<'_>) {
     let count = x.elems() / (size * size);
     let padded = size.next_power_of_two();
     let x = emit.shaped(x, [count, size, size]);
-    let [whole, inverse] = [(); 2].map(|()| emit.temporary(DType::F32, [count, padded, padded]));
+    let [negative, inverse] = [(); 2].map(|()| emit.temporary(DType::F32, [count, padded, padded]));
     let strides = [padded * padded, padded + 1].into_iter().collect();
     let diagonal =
         View { shape: [count, padded].into(), strides, dtype: DType::F32, offset: 0, buffer: inverse.buffer };
-    let ones = emit.temporary(DType::F32, [count, padded]);
+    if padded > size {
+        emit.calls.push(Call::Zero { into: negative.clone() });
+    }
+    let into = negative.narrow(1, 0, size).narrow(2, 0, size);
     emit.calls.extend([
-        Call::Zero { into: whole.clone() },
-        Call::Copy { from: x, into: whole.narrow(1, 0, size).narrow(2, 0, size) },
+        Call::Muls { x, out: into, by: Number::Float(-1.0) },
         Call::Zero { into: inverse.clone() },
-        Call::Fill { into: ones.clone(), value: Number::Float(1.0) },
-        Call::Copy { from: ones, into: diagonal },
+        Call::Fill { into: diagonal, value: Number::Float(1.0) },
     ]);
     let rounds =
         std::iter::successors(Some(1), |size: &usize| Some(size * 2)).take_while(|size| *size < padded);
     for size in rounds {
-        let each = padded / (2 * size) * count;
-        let mut block = |of: &View, place| {
-            let view = emit.dense(blocks(of, size, place));
-            emit.shaped(view, [each, size, size])
-        };
-        let below = block(&whole, [size, 0]);
-        let [first, second] = [[0, 0], [size, size]].map(|place| block(&inverse, place));
         let into = blocks(&inverse, size, [size, 0]);
-        let [product, found] = [(); 2].map(|()| emit.temporary(DType::F32, [each, size, size]));
-        let from = emit.shaped(found.clone(), into.shape.clone());
+        let below = blocks(&negative, size, [size, 0]);
+        if size == 1 {
+            emit.calls.push(Call::Copy { from: below, into });
+            continue;
+        }
+        let [first, second] = [[0, 0], [size, size]].map(|place| blocks(&inverse, size, place));
+        let [product, found] = [(); 2].map(|()| emit.temporary(DType::F32, into.shape.clone()));
         emit.calls.extend([
             Call::Matmul { a: below, b: first, out: product.clone() },
             Call::Matmul { a: second, b: product, out: found.clone() },
-            Call::Muls { x: found.clone(), out: found, by: Number::Float(-1.0) },
-            Call::Copy { from, into },
+            Call::Copy { from: found, into },
         ]);
     }
     let shape = out.shape.clone();
@@ -127,11 +126,11 @@ impl Emit<'_> {
     }
 
     /// Returns the taps `[taps,…]` of the filter, which is operand 1.
-    fn taps(&mut self) -> View {
+    fn taps(&self) -> View {
         let filter = self.view(1);
         let last = filter.shape.rank() - 1;
         let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
-        self.dense(filter.permute(&order))
+        filter.permute(&order)
     }
 }
 
@@ -147,6 +146,7 @@ pub(in crate::program) fn convolution(kind: &Kind, emit: &mut Emit<'_>) {
         ]);
         return;
     }
+    let filter = emit.dense(filter);
     let product = emit.temporary(x.dtype, out.shape.clone());
     for tap in 0..taps {
         let (a, b) = (x.narrow(1, tap, tokens), filter.narrow(0, tap, 1));
@@ -164,6 +164,7 @@ pub(in crate::program) fn convolution(kind: &Kind, emit: &mut Emit<'_>) {
 pub(in crate::program) fn convolution_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::CausalConvolutionGrad { padded } = *kind else { return };
     let (x, filter) = (emit.with_zeros(padded), emit.taps());
+    let filter = emit.dense(filter);
     let (dy, dx, dfilter) = (emit.view(2), emit.out(), emit.result(1));
     let (taps, tokens) = (filter.shape[0], dy.shape[1]);
     let product = emit.temporary(dy.dtype, dy.shape.clone());

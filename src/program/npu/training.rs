@@ -15,17 +15,6 @@ pub(super) fn zeros(emit: &mut Emit<'_>) {
     emit.calls.extend(views.map(|into| Call::Zero { into }));
 }
 
-pub(in crate::program) fn expand(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Expand { dims } = kind else { return };
-    let (mut from, into) = (emit.view(0), emit.out());
-    let mut dims = dims.clone();
-    dims.sort_unstable();
-    for dim in dims {
-        from = from.repeat(dim, into.shape[dim]);
-    }
-    emit.calls.push(Call::Copy { from, into });
-}
-
 pub(in crate::program) fn narrow_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::NarrowGrad { dim, start } = *kind else { return };
     let (dy, out) = (emit.view(0), emit.out());

@@ -166,6 +166,31 @@ super::ops! {
         npu: npu::mul,
         grad: Some(grad::mul),
     }
+    /// The difference `x - y`, with the broadcasting of [`Kind::Add`].
+    Subtract = "subtract" {
+        arity: 2,
+        linear: Linear::Jointly,
+        dtype: all_equal,
+        host: Host::One(host::subtract),
+        npu: npu::subtract,
+        grad: Some(grad::subtract),
+    }
+    /// The sum `y + x · w` of a tensor and a product in einsum form. The summed dims stay whole.
+    AddMatMul {
+        /// The einsum of the product.
+        spec: Einsum,
+    } = "add_matmul" {
+        arity: 3,
+        rule: |kind, _| match kind {
+            Kind::AddMatMul { spec } => Ok(spec.added_rule()),
+            _ => Err("not an add_matmul".to_owned()),
+        },
+        dtype: |kind, dtypes| singles(kind, dtypes, 1),
+        host: Host::One(host::add_matmul),
+        npu: npu::add_matmul,
+        adds_to: Some(0),
+        grad: Some(grad::add_matmul),
+    }
     /// The product of `x` with a constant.
     Scale {
         /// Factor of each element.
@@ -243,6 +268,18 @@ super::ops! {
         npu: npu::rms_norm,
         join: Join::Norm,
         grad: Some(grad::rms_norm),
+    }
+    /// Rows of the last dim with another length: `y = scale · x / sqrt(Σ x² + epsilon)`.
+    Unit {
+        /// Length of a row.
+        scale: f64,
+        /// Number added to the sum of squares.
+        epsilon: f64,
+    } = "unit" {
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z->{lead}Z")),
+        host: Host::One(host::delta::unit),
+        npu: npu::delta::unit,
+        grad: Some(grad::unit),
     }
     /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]` in `NeoX` style:
     /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
@@ -423,6 +460,7 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         host: Host::One(host::reduce_sum),
         npu: npu::reduce_sum,
+        view: Some(npu::views::without_one),
         grad: Some(grad::reduce_sum),
     }
     /// The largest element over one dim.
@@ -500,7 +538,8 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         dtype: first,
         host: Host::One(host::permute),
-        npu: npu::permute,
+        npu: npu::views::copied,
+        view: Some(npu::views::permute),
         grad: Some(grad::permute),
     }
     /// The elements `start..start + size` of one dim of `x`.
@@ -524,7 +563,8 @@ super::ops! {
         },
         linear: Linear::InEach(&[0]),
         host: Host::One(host::narrow),
-        npu: npu::narrow,
+        npu: npu::views::copied,
+        view: Some(npu::views::narrow),
         grad: Some(grad::narrow),
     }
     /// Cotangent of `x` in [`Kind::Narrow`]. Operands: the cotangent of the result, and `x`, for
@@ -565,6 +605,10 @@ super::ops! {
         linear: Linear::Jointly,
         host: Host::One(host::concat),
         npu: npu::concat,
+        concatenates: |kind| match *kind {
+            Kind::Concat { dim } => Some(dim),
+            _ => None,
+        },
         grad: Some(grad::concat),
     }
     /// `x` repeated along its missing dims, to the shape of `like`. The elements of `like` are not
@@ -584,7 +628,8 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         dtype: first,
         host: Host::One(host::training::expand),
-        npu: npu::training::expand,
+        npu: npu::views::copied,
+        view: Some(npu::views::expand),
         grad: Some(grad::expand),
     }
     /// `x` summed to the shape of `like`, which broadcasts to `x` as in [`Kind::Add`]. The elements
@@ -890,6 +935,7 @@ super::ops! {
         },
         host: Host::One(host::reduce_sum),
         npu: npu::tree::sum_along,
+        view: Some(npu::views::without_one),
         grad: Some(grad::reduce_sum),
     }
     /// The sum of [`Kind::SumExp`] in tree order.
@@ -1151,7 +1197,8 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         dtype: first,
         host: Host::One(host::delta::repeat),
-        npu: npu::delta::repeat,
+        npu: npu::views::copied,
+        view: Some(npu::views::repeat),
         grad: Some(grad::repeat),
     }
     /// Splits one dim in two. The second one has `size` elements.
@@ -1176,7 +1223,8 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         dtype: first,
         host: Host::One(host::delta::reshaped),
-        npu: npu::delta::reshaped,
+        npu: npu::views::copied,
+        view: Some(npu::views::reshaped),
         grad: Some(grad::split_dim),
     }
     /// Merges one dim with the next one.
@@ -1196,7 +1244,8 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         dtype: first,
         host: Host::One(host::delta::reshaped),
-        npu: npu::delta::reshaped,
+        npu: npu::views::copied,
+        view: Some(npu::views::reshaped),
         grad: Some(grad::merge_dims),
     }
     /// The sum of each element and all earlier ones along a dim.
@@ -1266,6 +1315,7 @@ super::ops! {
         linear: Linear::InEach(&[0, 1]),
         host: Host::One(host::delta::convolution),
         npu: npu::delta::convolution,
+        writes_strided: true,
         grad: Some(grad::convolution),
         weights: WeightOperands::Filter(1),
     }
