@@ -14,8 +14,9 @@ use ascend_tp::{Mesh, Parallelized, compile};
 use crate::arguments::ExplainOptions;
 use crate::cards;
 
-/// Number of tokens in the prefill that is compared with a decode step. The prompt is long, but its
-/// mask and activations are small compared with the weights.
+/// Number of tokens in the prefill that is compared with a decode step, unless the longest chunk of
+/// a session is shorter. The prompt is long, but its mask and activations are small compared with
+/// the weights.
 const PREFILL_TOKENS: usize = 2048;
 
 #[derive(Debug)]
@@ -98,7 +99,11 @@ impl<'a> ExplainRequest<'a> {
 
     /// Returns the number of tokens in the prefill that determines the sharding of weights.
     pub(super) fn prefill_tokens(&self) -> usize {
-        if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.deployment.context) }
+        if self.sequence > 1 {
+            return self.sequence;
+        }
+        let longest_chunk = self.deployment.chunks(self.config).last().copied();
+        PREFILL_TOKENS.min(self.deployment.context).min(longest_chunk.unwrap_or(PREFILL_TOKENS))
     }
 
     pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
