@@ -429,9 +429,11 @@ impl Deployment {
             problems.push(problem.help("remove --dtype w8a8: the weights keep their own format"));
         }
         let is_within = self.experts == ExpertShards::Inner || self.grid.rows > 1;
-        if let Some(format) = stored.filter(|_| is_within && config.has_mixture()) {
+        let is_quantised = stored.is_some() || weights != Weights::Float;
+        if is_quantised && is_within && config.has_mixture() {
             let text = "a row of a quantised expert has one scale, so it stays on one card";
             let problem = Diagnostic::new("experts", text).expected("whole experts on each card");
+            let format = stored.map_or_else(|| self.precision.to_string(), |format| format.to_string());
             let problem = problem.found(format!("parts of experts in {format}"));
             problems.push(problem.help("use --experts ep, without tp_row"));
         }

@@ -80,6 +80,11 @@ const fn tokens_after(window: usize) -> i64 {
     if window == 0 { ALL_TOKENS } else { 0 }
 }
 
+/// Returns a list of one tensor, or NULL.
+fn list(tensor: Option<CallOperand<'_>>) -> Argument<CallOperand<'_>> {
+    tensor.map_or(Argument::Absent, |tensor| Argument::Tensors(vec![tensor]))
+}
+
 /// Lengths of sequences until they are known: all rows of their blocks.
 fn every_row(table: Option<CallOperand<'_>>, block: usize) -> Argument<CallOperand<'static>> {
     table.map_or(NONE, |table| Argument::Ints(vec![(table.size(1) * block) as i64; table.size(0)]))
@@ -109,13 +114,15 @@ super::calls! {
     /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
     /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`. `groups`
     /// has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the rows
-    /// of `g`; f32 for bf16.
+    /// of `g`; f32 for bf16. Products of 8-bit integers have scales: `tokens [m]` f32 of rows, and
+    /// `scale [g,n]` of columns, bf16 for results in bf16 and f32 for results in f16.
     GroupedMatmul "aclnnGroupedMatmulV4" {
-        far_read x, far_read w, maybe_read bias, far_read groups, far_update out, with group_type: usize
+        far_read x, far_read w, maybe_read bias, maybe_read scale, maybe_read tokens, far_read groups, far_update out,
+        with group_type: usize
     } (
         // x, weight, bias, scale, offset, antiquantScale, antiquantOffset, perTokenScale
         Argument::Tensors(vec![x]), Argument::Tensors(vec![w]),
-        bias.map_or(NONE, |bias| Argument::Tensors(vec![bias])), NONE, NONE, NONE, NONE, NONE,
+        list(bias), list(scale), NONE, NONE, NONE, list(tokens),
         // groupList, activationInput, activationQuantScale, activationQuantOffset
         groups, NONE, NONE, NONE,
         // splitItem, groupType, groupListType, actType, out, activationFeatureOut,

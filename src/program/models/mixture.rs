@@ -34,7 +34,9 @@ impl LayerInputs<'_> {
         x: Operand,
     ) -> Operand {
         let unsupported = match (mixture.activation, mixture.has_bias) {
-            _ if self.weights == Weights::W8A8 => Some("experts with quantised weights"),
+            (Activation::Clipped { .. }, _) if self.weights == Weights::W8A8 => {
+                Some("experts with clipped gates and quantised weights")
+            }
             (Activation::Clipped { .. }, true) if build.is_in_trees() => {
                 Some("experts with biases, in a fixed order")
             }
@@ -121,6 +123,13 @@ impl LayerInputs<'_> {
         let sources = self.sources_of_experts(layer, count);
         let format = self.format_of_experts(build, &sources);
         let [gate_up_source, down_source] = match (sources, format) {
+            ([gate_up, down], WeightFormat::Float) if self.weights == Weights::W8A8 => {
+                let sources = [(gate_up, h), (down, f)].map(|(source, row_elems)| {
+                    let scales = Source { form: Form::RowScales { row_elems }, ..source.clone() };
+                    [Source { form: Form::RowBytes { row_elems }, ..source }, scales]
+                });
+                return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
+            }
             (sources, WeightFormat::Float | WeightFormat::Mxfp4) => sources,
             ([gate_up, down], WeightFormat::Packed(packing)) => {
                 [(gate_up, h), (down, f)].map(|(source, row_elems)| {
@@ -130,6 +139,11 @@ impl LayerInputs<'_> {
                 })
             }
             (sources, WeightFormat::Int8) => {
+                let sources = sources.map(|source| {
+                    let tensor = format!("{}.weight_scale", layer_of_weight(&source.tensor));
+                    let scales = Source { tensor, element_offset: 0, form: Form::QuantParams };
+                    [source, scales]
+                });
                 return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
             }
             (sources, WeightFormat::Int8Static) => {
@@ -167,23 +181,22 @@ impl LayerInputs<'_> {
         build.name(y, format!("layers.{layer}.mlp.experts.out"))
     }
 
-    /// As [`Self::routed`], with weights that are stored in 8-bit integers.
+    /// As [`Self::routed`], with weights in 8-bit integers. The sources are the integers and the
+    /// scales of each param.
     fn quantised_experts(
         &self,
         build: &mut Builder,
         layer: usize,
         [count, h, f]: [usize; 3],
-        sources: [Source; 2],
+        sources: [[Source; 2]; 2],
         operands: [Operand; 3],
     ) -> Operand {
         if build.is_in_trees() {
             refuse(build, layer, "experts with weights in int8, in a fixed order", "experts in floats");
         }
         let shapes = [("gate_up", &[count, 2, f, h][..]), ("down", &[count, h, f])];
-        let params = shapes.into_iter().zip(sources).map(|((name, shape), source)| {
+        let params = shapes.into_iter().zip(sources).map(|((name, shape), [source, scales])| {
             let name = self.tensors().layer(layer, &format!("experts.{name}"));
-            let tensor = format!("{}.weight_scale", layer_of_weight(&source.tensor));
-            let scales = Source { tensor, element_offset: 0, form: Form::QuantParams };
             let weight = build.param_from(&name, shape, DType::I8, source);
             let outputs = &shape[..shape.len() - 1];
             [weight, build.param_from(&format!("{name}_scale"), outputs, DType::F32, scales)]

@@ -193,7 +193,16 @@ impl Emit<'_> {
         self.calls.push(Call::Zero { into: out.clone() });
         let bias = bias.map(Box::new);
         let [x, w, groups, into] = [rows.clone(), w, groups.clone(), out.clone()].map(Box::new);
-        self.calls.push(Call::GroupedMatmul { x, w, bias, groups, out: into, group_type: BY_ROWS });
+        self.calls.push(Call::GroupedMatmul {
+            x,
+            w,
+            bias,
+            scale: None,
+            tokens: None,
+            groups,
+            out: into,
+            group_type: BY_ROWS,
+        });
         out
     }
 
@@ -201,7 +210,9 @@ impl Emit<'_> {
     fn sums_of_experts(&mut self, [x, w]: [View; 2], groups: &View, out: View) {
         self.calls.push(Call::Zero { into: out.clone() });
         let [x, w, groups, out] = [x, w, groups.clone(), out].map(Box::new);
-        self.calls.push(Call::GroupedMatmul { x, w, bias: None, groups, out, group_type: BY_SUMMED });
+        let (bias, scale, tokens) = (None, None, None);
+        let group_type = BY_SUMMED;
+        self.calls.push(Call::GroupedMatmul { x, w, bias, scale, tokens, groups, out, group_type });
     }
 
     /// Returns the gated rows of [`Kind::ClippedExperts`].
@@ -271,9 +282,22 @@ pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
     }
     let routed = emit.routed(3);
     let (local, width, inner) = (routed.down.shape[0], routed.down.shape[1], routed.down.shape[2]);
+    if routed.rows.dtype != DType::F32 {
+        let weights = emit.weights_of_experts();
+        let hidden = emit.quantised_product_of_experts(routed.rows, &routed.gate_up, 5, &routed.groups);
+        let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
+        emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+        let results = emit.quantised_product_of_experts(gated, &routed.down, 6, &routed.groups);
+        let places = routed.places;
+        emit.write_shaped(out, [weights.shape[0], width], |emit, out| {
+            emit.sum_of_experts([results, places, weights], out);
+        });
+        return;
+    }
+    // The operators on 8-bit integers return 16-bit results.
     let [gate_up_scale, down_scale] = [(5, 2 * inner), (6, width)].map(|(at, rows)| (emit.view(at), rows));
     let numbers = emit.numbers_of_rows(&routed);
-    let rows = emit.widened(&routed.rows);
+    let rows = routed.rows.clone();
     let [of_hidden, of_results] = [gate_up_scale, down_scale].map(|(scale, rows)| {
         let scale = emit.shaped(scale, [local, rows]);
         emit.scales_of_rows(scale, &numbers, routed.count)
@@ -289,17 +313,38 @@ pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
     let weights = emit.dense(weights);
     let places = routed.places;
     emit.write_shaped(out, [tokens, width], |emit, out| {
-        if out.dtype == DType::F32 {
-            emit.sum_of_experts([results, places, weights], out);
-            return;
-        }
-        let sums = emit.temporary(DType::F32, out.shape.clone());
-        emit.sum_of_experts([results, places, weights], sums.clone());
-        emit.calls.push(Call::Cast { x: sums, out });
+        emit.sum_of_experts([results, places, weights], out);
     });
 }
 
 impl Emit<'_> {
+    /// Returns the products of 16-bit rows, quantised with a scale each, with the integers `w`
+    /// `[e,outputs,inputs]` of their experts. Operand `scale` has the scales of the outputs.
+    fn quantised_product_of_experts(&mut self, rows: View, w: &View, scale: usize, groups: &View) -> View {
+        let [local, outputs] = [w.shape[0], w.shape[1]];
+        let dtype = rows.dtype;
+        let scale = self.view(scale);
+        let mut scale = self.shaped(scale, [local, outputs]);
+        if dtype == DType::BF16 {
+            // CANN documents scales in bf16 for results in bf16.
+            let narrow = self.temporary(dtype, scale.shape.clone());
+            self.calls.push(Call::Cast { x: scale, out: narrow.clone() });
+            scale = narrow;
+        }
+        let tokens = self.temporary(DType::F32, [rows.shape[0]]);
+        let integers = self.temporary(DType::I8, rows.shape.clone());
+        let out = self.temporary(dtype, [rows.shape[0], outputs]);
+        self.calls.extend([
+            Call::DynamicQuant { x: rows, out: integers.clone(), scales: tokens.clone() },
+            Call::Zero { into: out.clone() },
+        ]);
+        let [x, w, groups, into] = [integers, transposed(w), groups.clone(), out.clone()].map(Box::new);
+        let [scale, tokens] = [scale, tokens].map(|view| Some(Box::new(view)));
+        let (bias, group_type) = (None, BY_ROWS);
+        self.calls.push(Call::GroupedMatmul { x, w, bias, scale, tokens, groups, out: into, group_type });
+        out
+    }
+
     /// Returns the number of the expert of each sorted row, i32.
     fn numbers_of_rows(&mut self, routed: &Routed) -> View {
         let copies = routed.places.elems();

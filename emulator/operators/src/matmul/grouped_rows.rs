@@ -7,8 +7,9 @@ use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, inputs, ints, outputs};
-use crate::operator::sets::{FLOATING, INDEX64};
+use crate::operator::sets::{FLOATING, INDEX64, SINGLE};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
+use crate::quantization::kernels::{self as quantize, Dequantizer};
 use crate::view::StridedView;
 
 const MOST_GROUPS: usize = 1024;
@@ -18,18 +19,27 @@ const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupTy
                       N], one out [M, N]; groupType 2: the groups split K of one x [M, K] and one weight [K, N]; out \
                       [groups, M, N]; groupListOptional has the ends (groupListType 0) or the lengths (1) of the \
                       groups; splitItem 0 or 1 for several outputs, 2 or 3 for one; one element type, bias of FLOAT \
-                      for BFLOAT16; actType 0; a tuning configuration changes no result";
+                      for BFLOAT16; INT8 x and weight: groupType 0, one tensor each, out of FLOAT16 or BFLOAT16, \
+                      scaleOptional [groups, N] of BFLOAT16 for BFLOAT16 out and FLOAT for FLOAT16 out, \
+                      perTokenScaleOptional [M], no bias; actType 0; a tuning configuration changes no result";
 
-const V4: [Parameter; 5] = [
-    inputs(X_LIST, FLOATING, 2, 6),
-    inputs(WEIGHT_LIST, FLOATING, 2, 3),
+/// Types of factors.
+const FACTORS: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8];
+/// Types of the scales of columns.
+const COLUMN_SCALES: &[AclType] = &[AclType::F32, AclType::BF16];
+
+const V4: [Parameter; 7] = [
+    inputs(X_LIST, FACTORS, 2, 6),
+    inputs(WEIGHT_LIST, FACTORS, 2, 3),
     inputs(BIAS_LIST_OPTIONAL, FLOATING, 1, 2).optional(),
+    inputs(SCALE_LIST_OPTIONAL, COLUMN_SCALES, 1, 2).optional(),
+    inputs(PER_TOKEN_SCALE_LIST_OPTIONAL, SINGLE, 1, 1).optional(),
     input(GROUP_LIST_OPTIONAL, INDEX64, 1, 1).optional(),
     outputs(OUT_LIST, FLOATING, 2, 6),
 ];
-const V5: [Parameter; 6] = {
-    let [x, weight, bias, groups, out] = V4;
-    [x, weight, bias, groups, ints(TUNING_CONFIG_OPTIONAL).optional(), out]
+const V5: [Parameter; 8] = {
+    let [x, weight, bias, scale, tokens, groups, out] = V4;
+    [x, weight, bias, scale, tokens, groups, ints(TUNING_CONFIG_OPTIONAL).optional(), out]
 };
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -118,6 +128,14 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
     }
     let dtype = x[0].dtype;
+    if dtype == AclType::I8 {
+        return quantised(call, x, weight, bias, out);
+    }
+    for name in [SCALE_LIST_OPTIONAL, PER_TOKEN_SCALE_LIST_OPTIONAL] {
+        if !call.tensors(name)?.is_empty() {
+            return Err(call.refuse(name, format!("expected NULL for x of {dtype}, found a list")));
+        }
+    }
     let of_bias = if dtype == AclType::BF16 { AclType::F32 } else { dtype };
     for (name, list, wanted) in [
         (X_LIST, x, dtype),
@@ -131,6 +149,19 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             );
         }
     }
+    expect_options(call, out)?;
+    match call.int(GROUP_TYPE)? {
+        -1 => pairs(call, x, weight, bias, out),
+        0 => by_rows(call, x, weight, bias, out),
+        2 => by_depth(call, x, weight, bias, out),
+        other => {
+            Err(call
+                .refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}")))
+        }
+    }
+}
+
+fn expect_options(call: &OperatorCall, out: &[CheckedTensor]) -> Result<(), Refusal> {
     if call.int(ACT_TYPE)? != 0 {
         return Err(call.refuse(ACT_TYPE, format!("expected 0, found {}", call.int(ACT_TYPE)?)));
     }
@@ -141,15 +172,7 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             format!("expected 0 or 1 for several outputs, 2 or 3 for one, found {split}"),
         ));
     }
-    match call.int(GROUP_TYPE)? {
-        -1 => pairs(call, x, weight, bias, out),
-        0 => by_rows(call, x, weight, bias, out),
-        2 => by_depth(call, x, weight, bias, out),
-        other => {
-            Err(call
-                .refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}")))
-        }
-    }
+    Ok(())
 }
 
 fn expect_length(
@@ -274,6 +297,71 @@ fn by_rows(
             let bias = (!bias.is_empty()).then(|| of_group(views, &bias, group));
             let (x, out) = (views.of(x).slice(0, start, len, 1), views.of(out).slice(0, start, len, 1));
             multiply(tiles, &x, &of_group(views, &weight, group), bias.as_ref(), &out);
+        }
+        Ok(())
+    })
+    .map(CallPlan::reading_transposed)
+}
+
+/// 8-bit integers with a scale for each row of `x`, and for each group and column.
+fn quantised(
+    call: &OperatorCall,
+    x: &[CheckedTensor],
+    weight: &[CheckedTensor],
+    bias: &[CheckedTensor],
+    out: &[CheckedTensor],
+) -> Result<CallPlan, Refusal> {
+    let (scale, tokens) = (call.tensors(SCALE_LIST_OPTIONAL)?, call.tensors(PER_TOKEN_SCALE_LIST_OPTIONAL)?);
+    expect_options(call, out)?;
+    if call.int(GROUP_TYPE)? != 0 {
+        let text = format!("expected 0 (along M) for x of INT8, found {}", call.int(GROUP_TYPE)?);
+        return Err(call.refuse(GROUP_TYPE, text));
+    }
+    expect_length(call, BIAS_LIST_OPTIONAL, bias, 0)?;
+    for (name, list) in [
+        (X_LIST, x),
+        (WEIGHT_LIST, weight),
+        (SCALE_LIST_OPTIONAL, scale),
+        (PER_TOKEN_SCALE_LIST_OPTIONAL, tokens),
+        (OUT_LIST, out),
+    ] {
+        expect_length(call, name, list, 1)?;
+    }
+    let (x, weight, scale, tokens, out) = (&x[0], &weight[0], &scale[0], &tokens[0], &out[0]);
+    let of_scale = if out.dtype == AclType::BF16 { AclType::BF16 } else { AclType::F32 };
+    for (name, tensor, wanted) in [(WEIGHT_LIST, weight, AclType::I8), (SCALE_LIST_OPTIONAL, scale, of_scale)]
+    {
+        if tensor.dtype != wanted {
+            let text =
+                format!("expected {wanted} for x of INT8 and out of {}, found {}", out.dtype, tensor.dtype);
+            return Err(call.refuse(name, text));
+        }
+    }
+    if out.dtype == AclType::F32 {
+        return Err(call.refuse(OUT_LIST, "expected FLOAT16 or BFLOAT16 for x of INT8, found FLOAT"));
+    }
+    if x.rank() != 2 || weight.rank() != 3 {
+        let text =
+            format!("expected x [M, K] and weight [groups, K, N], found {:?} and {:?}", x.dims, weight.dims);
+        return Err(call.refuse(X_LIST, text));
+    }
+    let groups = groups(call, x.dims[0])?;
+    let (m, k, n) = (x.dims[0], x.dims[1], weight.dims[2]);
+    expect_dims(call, WEIGHT_LIST, 0, weight, &[groups.count, k, n])?;
+    expect_dims(call, SCALE_LIST_OPTIONAL, 0, scale, &[groups.count, n])?;
+    expect_dims(call, PER_TOKEN_SCALE_LIST_OPTIONAL, 0, tokens, &[m])?;
+    expect_dims(call, OUT_LIST, 0, out, &[m, n])?;
+    let (x, weight, scale, tokens, out) = (x.slot, weight.slot, scale.slot, tokens.slot, out.slot);
+    CallPlan::new(move |views, tiles| {
+        for (group, (start, len)) in groups.parts(views)?.into_iter().enumerate() {
+            if len * n * k == 0 {
+                continue;
+            }
+            let rows = |slot| views.of(slot).slice(0, start, len, 1);
+            let finish = Dequantizer::new(&views.of(scale).at(0, group), Some(&rows(tokens)), None);
+            // The kernel reads the right operand by columns.
+            let columns = views.of(weight).at(0, group).permute(&[1, 0]);
+            quantize::quant_matmul(tiles, &rows(x), &columns, &finish, &rows(out));
         }
         Ok(())
     })

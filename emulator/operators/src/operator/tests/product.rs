@@ -286,6 +286,83 @@ fn sums_of_products_of_groups_are_refused_by_name() {
     flags(&[5, 2], AclType::F16, true, 2, "weight: expected a first dim of 5 as in x [5, 2], found [6, 3]");
 }
 
+/// Returns the arguments of a grouped product of integers by rows.
+fn of_integers<'a>(
+    [x, weight, scale, tokens, lengths, out]: [&'a mut Data; 6],
+    group_type: i64,
+) -> Vec<Arg<'a>> {
+    let mut arguments =
+        vec![Arg::List(vec![x]), Arg::List(vec![weight]), Arg::NoList, Arg::List(vec![scale])];
+    arguments.extend([Arg::NoList, Arg::NoList, Arg::NoList, Arg::List(vec![tokens]), Arg::T(lengths)]);
+    arguments.extend([
+        Arg::NoList,
+        Arg::NoList,
+        Arg::NoList,
+        Arg::I(3),
+        Arg::I(group_type),
+        Arg::I(1),
+        Arg::I(0),
+    ]);
+    arguments.extend([Arg::List(vec![out]), Arg::NoList, Arg::NoList]);
+    arguments
+}
+
+#[test]
+fn integers_of_groups_have_scales_of_rows_and_columns() {
+    use AclType::{BF16, F16, F32, I8, I64};
+    let (m, k, n) = (6, 40, 5);
+    // The second group has no row, and the last row belongs to no group.
+    let (groups, lengths) = ([0, 0, 2, 2, 2], [2.0, 0.0, 3.0]);
+    let small =
+        |count: usize, step: usize| (0..count).map(|at| (at * step % 5) as f64 - 2.0).collect::<Vec<f64>>();
+    let power = |count: usize| (0..count).map(|at| [0.5, 1.0, 2.0][at % 3]).collect::<Vec<f64>>();
+    let (x, w, scale, tokens) = (small(m * k, 7), small(3 * k * n, 11), power(3 * n), power(m));
+    for (out, of_scale) in [(BF16, BF16), (F16, F32)] {
+        let [mut x_data, mut w_data] =
+            [Data::new(I8, &[m, k], &x), Data::new(I8, &[3, k, n], &w)].map(Data::strided);
+        let mut scale_data = Data::new(of_scale, &[3, n], &scale);
+        let mut tokens_data = Data::new(F32, &[m], &tokens);
+        let mut lengths = Data::new(I64, &[3], &lengths);
+        let mut y = Data::new(out, &[m, n], &vec![7.0; m * n]);
+        let data = [&mut x_data, &mut w_data, &mut scale_data, &mut tokens_data, &mut lengths, &mut y];
+        run("aclnnGroupedMatmulV4", of_integers(data, 0)).unwrap();
+        let wanted = (0..m * n).map(|at| match groups.get(at / n) {
+            Some(group) => {
+                let (row, column) = (at / n, at % n);
+                let terms = (0..k).map(|inner| x[row * k + inner] * w[(group * k + inner) * n + column]);
+                terms.sum::<f64>() * scale[group * n + column] * tokens[row]
+            }
+            None => 7.0,
+        });
+        assert_eq!(y.values(), wanted.collect::<Vec<f64>>(), "{out}");
+    }
+}
+
+#[test]
+fn integers_of_groups_are_refused_by_name() {
+    use AclType::{BF16, F16, F32, I8, I64};
+    let says = |weight: AclType, scale: AclType, out: AclType, tokens: usize, group_type: i64, part: &str| {
+        let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+        let (mut x, mut w, mut scale) = (data(I8, &[2, 4]), data(weight, &[1, 4, 3]), data(scale, &[1, 3]));
+        let mut tokens = data(F32, &[tokens]);
+        let (mut lengths, mut y) = (Data::new(I64, &[1], &[2.0]), data(out, &[2, 3]));
+        let data = [&mut x, &mut w, &mut scale, &mut tokens, &mut lengths, &mut y];
+        refused("aclnnGroupedMatmulV4", of_integers(data, group_type), &[part]);
+    };
+    says(F16, F32, F16, 2, 0, "weight: expected INT8 for x of INT8 and out of FLOAT16, found FLOAT16");
+    says(
+        I8,
+        F32,
+        BF16,
+        2,
+        0,
+        "scaleOptional: expected BFLOAT16 for x of INT8 and out of BFLOAT16, found FLOAT",
+    );
+    says(I8, F32, F32, 2, 0, "out: expected FLOAT16 or BFLOAT16 for x of INT8, found FLOAT");
+    says(I8, F32, F16, 3, 0, "perTokenScaleOptional: tensor 0: expected [2], found [3]");
+    says(I8, F32, F16, 2, 2, "groupType: expected 0 (along M) for x of INT8, found 2");
+}
+
 #[test]
 fn operands_of_two_types_multiply_in_the_common_one() {
     use AclType::{BF16, F16, F32};
