@@ -18,7 +18,7 @@ use crate::weights::{Checkpoint, fill_from};
 /// Initial distribution of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// Normal numbers, for weights of products and lookups.
+    /// Normal numbers, for weights of products, lookups, experts and filters.
     Normal,
     /// Ones, for the scales of norms.
     Ones,
@@ -40,14 +40,14 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
         if let Kind::Cast { .. } = op.kind {
             origin[op.result().index()] = origin[op.operands[0].index()];
         }
-        let init = match op.kind {
-            Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Embed => Init::Normal,
-            // The norm over all heads multiplies by its weight.
-            Kind::RmsNorm { .. } | Kind::Mul => Init::Ones,
-            _ => continue,
-        };
-        for operand in &op.operands {
-            inits[origin[operand.index()].index()] = Some(init);
+        for operand in op.kind.row().weights.operands() {
+            inits[origin[op.operands[*operand].index()].index()] = Some(Init::Normal);
+        }
+        // The norm over all heads multiplies by its weight.
+        if let Kind::RmsNorm { .. } | Kind::Mul = op.kind {
+            for operand in &op.operands {
+                inits[origin[operand.index()].index()] = Some(Init::Ones);
+            }
         }
     }
     let init = |id: ValueId| {
