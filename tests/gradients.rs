@@ -8,7 +8,7 @@ use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::grad::gradients;
-use ascend_tp::program::models::{self, input};
+use ascend_tp::program::models::{self, RouterLosses, input};
 use ascend_tp::program::op::{Kind, rows};
 use ascend_tp::program::{Builder, HostTensor, Operand, Program, Role, ValueId, interpret};
 use ascend_tp::schedule::{Scheduling, schedule};
@@ -115,6 +115,7 @@ fn samples_of_experts() -> Vec<(&'static str, Kind, Operands)> {
     vec![
         ("sigmoid", Kind::Sigmoid, one),
         ("softmax", Kind::Softmax, one),
+        ("log_sum_exp", Kind::LogSumExp, one),
         // The operand is far from the pole.
         ("reciprocal", Kind::Reciprocal { epsilon: 4.0 }, one),
         ("pick", Kind::Pick, |sample| {
@@ -311,7 +312,8 @@ impl Fixture {
         let (shape, ids) = reference.read_i64("input_ids").unwrap();
         let (b, s) = (shape[0], shape[1]);
         let mut build = Builder::new(name);
-        let loss = models::loss(&mut build, &config, b, s, DType::F32, None, false);
+        let loss =
+            models::loss(&mut build, &config, [b, s], DType::F32, None, false, RouterLosses::default());
         let seed = build.input("loss_scale", [], DType::F32);
         let found = gradients(&mut build, &[(loss.loss, seed)], &loss.params);
         build.output("loss", loss.loss);
@@ -324,17 +326,7 @@ impl Fixture {
             Checkpoint::open(&folder).unwrap(),
             Checkpoint::open_file(&folder.join("expected_grads.safetensors")).unwrap(),
         );
-        let [params, expected] = [&checkpoint, &grads].map(|file| {
-            let read = |id| {
-                let value = &program.values[id];
-                let source = value.source.as_ref().unwrap();
-                let mut bytes = vec![0; value.shape.elems() * 4];
-                let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
-                file.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
-                (value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes))
-            };
-            program.with_role(Role::Param).map(read).collect::<Tensors>()
-        });
+        let [params, expected] = [&checkpoint, &grads].map(|file| params_of(&program, file));
         let of_tensor = |name: &String| {
             let tensor = |id| program.values[id].source.as_ref().map(|source| source.tensor.clone());
             let param = program.find(Role::Param, name).unwrap();
@@ -352,8 +344,20 @@ impl Fixture {
     }
 }
 
+pub(crate) fn params_of(program: &Program, file: &Checkpoint) -> Tensors {
+    let read = |id| {
+        let value = &program.values[id];
+        let source = value.source.as_ref().unwrap();
+        let mut bytes = vec![0; value.shape.elems() * 4];
+        let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
+        file.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
+        (value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes))
+    };
+    program.with_role(Role::Param).map(read).collect()
+}
+
 /// A batch with its ids as labels, as in transformers: the mean over all but the last position.
-fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
+pub(crate) fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();
     let labels = (0..b * s).map(|at| ids[if at % s + 1 < s { at + 1 } else { at }]).collect();
     let weight = |at: usize| if at % s + 1 < s { 1.0 / (b * (s - 1)) as f32 } else { 0.0 };
@@ -378,6 +382,10 @@ fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
         inputs.insert(table.cos.to_owned(), HostTensor::float(shape, DType::F32, cos));
         inputs.insert(table.sin.to_owned(), HostTensor::float(shape, DType::F32, sin));
     }
+    if config.has_mixture() {
+        let routed = HostTensor::float([b, s], DType::F32, vec![1.0; b * s]);
+        inputs.insert(input::ROUTED.to_owned(), routed);
+    }
     if let Some(logn) = &config.logn {
         inputs.insert(
             input::LOGN.to_owned(),
@@ -387,7 +395,7 @@ fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     inputs
 }
 
-fn pins(program: &Program, residual: Residual) -> Pins {
+pub(crate) fn pins(program: &Program, residual: Residual) -> Pins {
     let batch =
         program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);
     let pins = batch.fold(Pins::auto(residual), |pins, value| pins.value(&value.name, &[(0, "dp")]));

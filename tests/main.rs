@@ -31,6 +31,7 @@ mod overlap;
 mod parity;
 mod pipeline;
 mod quantised;
+mod routers;
 mod serving_blocks;
 mod serving_engine;
 mod serving_requests;

@@ -12,7 +12,6 @@ use ascend_tp::exec::{Clock, EngineOptions, Part, Timed};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::Target;
-use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Region, StreamKind};
 use ascend_tp::timeline::side_by_side;
 use ascend_tp::train::data::Batch;
@@ -73,11 +72,7 @@ impl Golden {
             clip_norm: number("clip_norm"),
             optimizer,
             schedule,
-            loss_scale: LossScaling::default(),
-            pipeline: Pipeline::default(),
-            lora: None,
-            compress: None,
-            exact: false,
+            ..Recipe::default()
         };
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();
         let data = SafeTensors::deserialize(&bytes).unwrap();

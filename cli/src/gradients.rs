@@ -80,7 +80,12 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
         // With a fixed order of sums, a micro-batch is a whole subtree. The last subtree may have
         // fewer sequences.
         let batch = recipe.global_batch;
-        let micro_batch = if recipe.exact { batch.next_power_of_two() } else { batch };
+        let micro_batch = match recipe.exact {
+            true => batch.next_power_of_two(),
+            // The auxiliary loss has products of means over a micro-batch.
+            false if recipe.aux_loss > 0.0 => layout.batch(),
+            false => batch,
+        };
         step(Layout { micro_batch, ..Layout::ONE }, &engine)
     };
     let one = group.is_first().then(on_one).transpose()?;

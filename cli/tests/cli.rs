@@ -30,6 +30,8 @@ const OF_A_STEP: [&str; 17] = [
     "eps",
     "momentum",
     "clip-norm",
+    "aux-loss",
+    "z-loss",
 ];
 
 /// Placeholder in [`OPTIONS`] for [`OF_A_MESH`].

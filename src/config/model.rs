@@ -13,7 +13,7 @@ use super::architecture::{self, Architecture};
 use super::families::{Family, PredictionNames};
 use super::fields::{Fields, parse_object};
 use super::formats::{self, Formats};
-use super::layer::{FeedForwardPart, GroupedAttention, Layer, NormWeight, Rotary, SoftmaxAttention};
+use super::layer::{FeedForwardPart, GroupedAttention, Layer, Mixture, NormWeight, Rotary, SoftmaxAttention};
 use super::rope::Rope;
 use super::{keys, reader, tower};
 use crate::base::{DType, Diagnostics};
@@ -156,6 +156,14 @@ impl ModelConfig {
     #[must_use]
     pub fn has_mixture(&self) -> bool {
         self.pattern.iter().any(|layer| matches!(layer.feed_forward, FeedForwardPart::Mixture(_)))
+    }
+
+    /// Returns the layers that have a mixture of experts, with their numbers.
+    pub fn mixtures(&self) -> impl Iterator<Item = (usize, &Mixture)> {
+        (0..self.layers).filter_map(|layer| match &self.layer(layer).feed_forward {
+            FeedForwardPart::Mixture(mixture) => Some((layer, mixture)),
+            FeedForwardPart::Dense { .. } => None,
+        })
     }
 
     /// Returns whether the tensor belongs to a layer for multi-token prediction. A checkpoint can

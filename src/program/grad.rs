@@ -240,7 +240,9 @@ pub fn gradients_with(
     wanted.iter().for_each(|operand| depends[operand.id().index()] = true);
     for op in build.program().ops.values() {
         if op.operands.iter().any(|operand| depends[operand.index()]) {
-            op.results.iter().for_each(|result| depends[result.index()] = true);
+            // Integers, such as chosen experts, are constants.
+            let is_float = |result: &ValueId| build.program().values[*result].dtype.is_float();
+            op.results.iter().for_each(|result| depends[result.index()] = is_float(result));
         }
     }
     let mut cotangents: Vec<Option<Operand>> = vec![None; depends.len()];
@@ -605,6 +607,18 @@ pub(super) fn softmax(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         let less = adjoint.op(Kind::Expand { dims: vec![dim] }, &[less, y]);
         let centred = adjoint.build.add(dy, less);
         adjoint.op(Kind::Mul, &[y, centred])
+    });
+}
+
+/// The slope is the softmax of `x`.
+pub(super) fn log_sum_exp(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |adjoint| {
+        let x = adjoint.operand(0);
+        let slope = adjoint.op(Kind::Softmax, &[x]);
+        let dim = adjoint.value(0).shape.rank() - 1;
+        let dy = adjoint.op(Kind::Expand { dims: vec![dim] }, &[dy, slope]);
+        adjoint.op(Kind::Mul, &[slope, dy])
     });
 }
 

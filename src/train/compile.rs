@@ -28,6 +28,7 @@ use super::init::{Init, inits};
 use super::layouts::{DATA, KEPT_BACK, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
 use super::recipe::{Recipe, TrainingPrecision};
+use super::routers;
 use super::stages::PIPELINE;
 
 /// Distribution of a run over cards. A layout affects results only through the order of sums.
@@ -203,6 +204,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         optimizer: recipe.optimizer,
         clip_norm: recipe.clip_norm,
         lora: recipe.lora.as_ref(),
+        routers: routers::losses(recipe),
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
         // Early addition requires gradients without communication in each micro-batch. `ZeRO` stage
@@ -263,6 +265,7 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     check_formats(config, recipe)?;
     check_counts(recipe, layout)?;
     check_recurrent(config, recipe, layout)?;
+    routers::check(config, recipe)?;
     check_stages(config, recipe, layout)?;
     if recipe.exact {
         exact::check_layout(layout)?;

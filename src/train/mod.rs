@@ -39,6 +39,7 @@ pub mod program;
 mod random;
 #[doc(hidden)]
 pub mod recipe;
+mod routers;
 #[doc(hidden)]
 pub mod stages;
 mod trainer;
@@ -83,6 +84,7 @@ pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;
 pub use program::Recompute;
 pub use recipe::{Recipe, Schedule, ScheduleKind, TrainingPrecision};
+pub use routers::RouterOutcome;
 #[doc(hidden)]
 pub use trainer::Times;
 pub use trainer::{Progress, StepOutcome, Trainer};

@@ -14,7 +14,7 @@ use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::config::{Lora, ModelConfig};
 use crate::program::compress::Compression;
 use crate::program::grad::{Segment, gradients_with};
-use crate::program::models::{COPY, Loss, loss, trained};
+use crate::program::models::{COPY, Loss, RouterLosses, loss, trained};
 use crate::program::tree::SumOrder;
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::OpPhase;
@@ -29,9 +29,20 @@ pub mod name {
     pub const LOSS: &str = "loss";
     /// Output `[]` f32 at the end of a step: the norm before clipping. Compressed params contribute
     /// their first moments.
-    pub(super) const NORM: &str = "norm";
+    pub(in crate::train) const NORM: &str = "norm";
+    /// Output `[m,e]` f32 of a model with experts:
+    /// [`RouterSums::tokens`](crate::program::models::RouterSums::tokens).
+    pub(in crate::train) const ROUTER_TOKENS: &str = "router_tokens";
+    /// Output `[]` f32: [`RouterSums::balance`](crate::program::models::RouterSums::balance).
+    pub(in crate::train) const ROUTER_BALANCE: &str = "router_balance";
+    /// Output `[]` f32: [`RouterSums::squares`](crate::program::models::RouterSums::squares).
+    pub(in crate::train) const ROUTER_SQUARES: &str = "router_squares";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
+    /// Input `[]` f32: the cotangent of [`ROUTER_BALANCE`].
+    pub(in crate::train) const BALANCE_SCALE: &str = "balance_scale";
+    /// Input `[]` f32: the cotangent of [`ROUTER_SQUARES`].
+    pub(in crate::train) const SQUARES_SCALE: &str = "squares_scale";
     /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: the
     /// factor of the gradients.
     pub const FACTOR: &str = "factor";
@@ -180,6 +191,8 @@ pub struct Parts<'a> {
     pub clip_norm: f64,
     /// Adapters, if only they are trained.
     pub lora: Option<&'a Lora>,
+    /// Losses of routers that are added to the loss.
+    pub routers: RouterLosses,
     /// Micro-batches of a step.
     pub count: usize,
     /// Activations that the backward pass recomputes.
@@ -243,7 +256,7 @@ impl Parts<'_> {
         let found = self.write_loss(&mut build);
         let marks =
             PartMarks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
-        build.output(name::LOSS, found.loss);
+        write_outputs(&mut build, &found);
         Ok(Marked { program: build.finish()?, marks })
     }
 
@@ -282,8 +295,8 @@ impl Parts<'_> {
     }
 
     fn write_loss(&self, build: &mut Builder) -> Loss {
-        let Self { config, batch, sequence, products, lora, .. } = *self;
-        loss(build, config, batch, sequence, products, lora, self.copies_table())
+        let Self { config, batch, sequence, products, lora, routers, .. } = *self;
+        loss(build, config, [batch, sequence], products, lora, self.copies_table(), routers)
     }
 
     /// Returns whether the loss is scaled.
@@ -361,21 +374,27 @@ impl Parts<'_> {
         let forward = build.program().ops.len();
         let mut marks = PartMarks::of_forward(build.program(), &model_loss.layers, forward, &self.cut);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
-        let params = model_loss.params;
+        let mut seeds = vec![(model_loss.loss, scale)];
+        if let Some(sums) = model_loss.routers {
+            for (sum, name) in [(sums.balance, name::BALANCE_SCALE), (sums.squares, name::SQUARES_SCALE)] {
+                seeds.extend(sum.map(|sum| (sum, build.input(name, [], DType::F32))));
+            }
+        }
+        let params = &model_loss.params;
         if params.is_empty() {
             build.problem(Diagnostic::new("model", "has no weight to train"));
         }
-        let states = self.states(&mut build, &params);
+        let states = self.states(&mut build, params);
         let segments = self.recompute.segments(&model_loss.layers);
-        let written = gradients_with(&mut build, &[(model_loss.loss, scale)], &params, &segments);
+        let written = gradients_with(&mut build, &seeds, params, &segments);
         marks.adjoints(build.program(), forward, &written.adjoint_of);
-        build.output(name::LOSS, model_loss.loss);
+        write_outputs(&mut build, &model_loss);
         let behind = build.program().ops.len();
-        let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
+        let whole = self.accumulate(&mut build, part, params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
         marks.behind(build.program(), sums.clone(), OpPhase::WeightGrad);
         if part.ends_step() {
-            self.finish_step(&mut build, part, &params, whole, &states);
+            self.finish_step(&mut build, part, params, whole, &states);
         }
         marks.behind(build.program(), sums.end..build.program().ops.len(), OpPhase::Update);
         let program = build.finish()?;
@@ -517,6 +536,17 @@ impl Parts<'_> {
             }
         }
         whole
+    }
+}
+
+fn write_outputs(build: &mut Builder, loss: &Loss) {
+    build.output(name::LOSS, loss.loss);
+    let Some(sums) = loss.routers else { return };
+    build.output(name::ROUTER_TOKENS, sums.tokens);
+    for (name, sum) in [(name::ROUTER_BALANCE, sums.balance), (name::ROUTER_SQUARES, sums.squares)] {
+        if let Some(sum) = sum {
+            build.output(name, sum);
+        }
     }
 }
 

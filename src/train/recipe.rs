@@ -37,6 +37,11 @@ pub struct Recipe {
     pub precision: TrainingPrecision,
     /// Largest norm of all gradients. 0 disables clipping.
     pub clip_norm: f64,
+    /// Coefficient of the loss that balances the experts of a mixture, as in Mixtral and Qwen. 0
+    /// disables it.
+    pub aux_loss: f64,
+    /// Coefficient of the mean square of the routers' `ln Σ exp(logit)`. 0 disables it.
+    pub z_loss: f64,
     /// Update rule of the weights.
     pub optimizer: Optimizer,
     /// Learning rate by step.
@@ -99,6 +104,8 @@ impl Default for Recipe {
             seq: 256,
             precision: TrainingPrecision::F32,
             clip_norm: 1.0,
+            aux_loss: 0.0,
+            z_loss: 0.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
             pipeline: Pipeline::default(),
@@ -237,7 +244,11 @@ impl Recipe {
         let Schedule { lr, min_lr, .. } = self.schedule;
         need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);
         need("schedule.min_lr", "0 to lr", min_lr.to_string(), not_negative(min_lr) && min_lr <= lr);
-        need("clip_norm", "0 (none) or more", self.clip_norm.to_string(), not_negative(self.clip_norm));
+        for (key, value) in
+            [("clip_norm", self.clip_norm), ("aux_loss", self.aux_loss), ("z_loss", self.z_loss)]
+        {
+            need(key, "0 (none) or more", value.to_string(), not_negative(value));
+        }
         let LossScaling { initial, growth_steps, hysteresis } = self.loss_scale;
         let scales = LossScale::LEAST..=LossScale::MOST;
         need(

@@ -32,6 +32,7 @@ use super::loss_scale::LossScale;
 use super::memory;
 use super::program::{StepPart, name};
 use super::recipe::{Recipe, TrainingPrecision};
+use super::routers::{RouterFactors, RouterOutcome};
 
 /// Result of a training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,8 @@ pub struct StepOutcome {
     pub step: usize,
     /// Mean loss over counted labels, before the update.
     pub loss: f64,
+    /// Losses and loads of the routers, for models with experts.
+    pub routers: Option<RouterOutcome>,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// Learning rate of the update.
@@ -247,6 +250,7 @@ impl Trainer {
         let mut outcome = StepOutcome {
             step,
             loss: 0.0,
+            routers: RouterOutcome::new(&self.config, &self.recipe),
             grad_norm: 0.0,
             rate,
             labels,
@@ -297,10 +301,18 @@ impl Trainer {
                 });
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
-            for (name, value) in numbers(&outputs) {
-                match unnumbered(&name) {
-                    name::LOSS => losses.push((micro_batch(&name).unwrap_or(part_index), value)),
-                    _ => outcome.grad_norm = value / loss_scale,
+            for (name, tensor) in outputs.iter() {
+                let (at, values) = (micro_batch(name).unwrap_or(part_index), tensor.floats());
+                let number = values.first().copied().map_or(0.0, f64::from);
+                match (unnumbered(name), &mut outcome.routers) {
+                    (name::LOSS, _) => losses.push((at, number)),
+                    (name::NORM, _) => outcome.grad_norm = number / loss_scale,
+                    (name, Some(routers)) => routers.add(
+                        name,
+                        values,
+                        RouterFactors::of(&self.config, &self.recipe, &self.layout, at),
+                    ),
+                    (_, None) => {}
                 }
             }
         }
@@ -685,8 +697,15 @@ impl Trainer {
         if let Some(logn) = &config.logn {
             tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn.scale(&positions))));
         }
+        if config.has_mixture() {
+            let routed = (0..b).flat_map(|sequence| vec![f32::from(u8::from(row(sequence).is_some())); s]);
+            tensors.push((input::ROUTED, HostTensor::float([b, s], DType::F32, routed.collect())));
+        }
+        let factors = RouterFactors::of(config, &self.recipe, &self.layout, first / b.max(1));
         let all: NamedTensors = tensors.into_iter().collect();
         let all = masks.fold(all, |all, (name, hidden)| all.with(name, hidden));
+        let cotangents = factors.cotangents(&self.recipe, loss_scale).into_iter();
+        let all = cotangents.fold(all, |all, (name, number)| all.with(name, number));
         all.with(name::LOSS_SCALE, loss_scale as f32)
     }
 }
@@ -709,9 +728,4 @@ fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
             .collect();
     }
     sums.first().copied().map_or(0.0, f64::from)
-}
-
-fn numbers(outputs: &NamedTensors) -> Vec<(String, f64)> {
-    let number = |tensor: &HostTensor| tensor.floats().first().copied().map(f64::from);
-    outputs.iter().filter_map(|(name, tensor)| Some((name.to_owned(), number(&tensor)?))).collect()
 }

@@ -11,6 +11,10 @@
 //! `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the time of a step.
 //! `hidden_collective_seconds` is part of the first. They are measured by stream events, as a mean
 //! over the ranks of the first process (see [`Times`]). `memory_peak_bytes` is of the fullest card.
+//! `aux_loss` and `z_loss` are the losses of routers, without their coefficients. `loss` does not
+//! include them. `tokens_per_expert` has a list for each layer with experts.
+//! `largest_expert_over_mean` is the load of the fullest expert over the mean of its layer, for the
+//! least balanced layer.
 //! `slowest_rank` is the rank with the longest compute time relative to the median of the stage in
 //! the previous steps, and `slowest_over_median` is that ratio.
 //! [`straggler`](ascend_tp::train::metrics::straggler) defines `stragglers`.
@@ -119,12 +123,21 @@ impl Logs {
                 ("slowest_over_median", slowest.over_median),
             ]);
         }
+        if let Some(routers) = &step.routers {
+            measured.extend(routers.aux_loss.map(|loss| ("aux_loss", loss)));
+            measured.extend(routers.z_loss.map(|loss| ("z_loss", loss)));
+            measured.push(("largest_expert_over_mean", routers.largest_over_mean()));
+        }
         measured.extend((step.loss_scale != 1.0).then_some(("loss_scale", step.loss_scale)));
         if let Some(progress) = &self.progress {
             let speed = self.pace.text(step.labels, seconds);
+            let mut losses = format!("loss {:.4}", step.loss);
+            if let Some(aux_loss) = step.routers.as_ref().and_then(|routers| routers.aux_loss) {
+                losses += &format!("  aux loss {aux_loss:.4}");
+            }
             let mut line = format!(
-                "step {:>5} of {}  loss {:.4}  norm {:.3}  lr {:.2e}  {speed}",
-                step.step, self.pace.steps, step.loss, step.grad_norm, step.rate
+                "step {:>5} of {}  {losses}  norm {:.3}  lr {:.2e}  {speed}",
+                step.step, self.pace.steps, step.grad_norm, step.rate
             );
             if step.is_skipped {
                 let of = step
@@ -142,6 +155,11 @@ impl Logs {
             let mut more: BTreeMap<String, Value> =
                 measured.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
             let stragglers: Vec<usize> = paces.stragglers().iter().map(|pace| pace.rank).collect();
+            more.extend(
+                step.routers
+                    .as_ref()
+                    .map(|routers| ("tokens_per_expert".to_owned(), Value::from(routers.tokens.clone()))),
+            );
             more.extend((!stragglers.is_empty()).then(|| ("stragglers".to_owned(), Value::from(stragglers))));
             let line = metrics::StepRecord {
                 step: step.step as u64,

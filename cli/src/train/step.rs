@@ -229,6 +229,14 @@ struct Overrides {
     /// Maximum norm of all gradients; 0 disables clipping
     #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
     clip_norm: Option<f64>,
+    /// Coefficient of the load-balancing loss of a mixture of experts, as in Mixtral and Qwen: mean
+    /// over all layers and the tokens of a micro-batch on all cards [default: 0]
+    #[arg(long, value_name = "COEFFICIENT", help_heading = "Optimizer")]
+    aux_loss: Option<f64>,
+    /// Coefficient of the router z-loss, the mean square of the logarithm of the sum of
+    /// exponentials of the logits [default: 0]
+    #[arg(long, value_name = "COEFFICIENT", help_heading = "Optimizer")]
+    z_loss: Option<f64>,
     /// Pipeline schedule: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER", help_heading = "Parallelism", display_order = 800)]
     pipeline: Option<Pipeline>,
@@ -260,6 +268,8 @@ impl Overrides {
         set(&mut recipe.global_batch, self.global_batch);
         set(&mut recipe.seq, self.seq);
         set(&mut recipe.clip_norm, self.clip_norm);
+        set(&mut recipe.aux_loss, self.aux_loss);
+        set(&mut recipe.z_loss, self.z_loss);
         match (self.optimizer, recipe.optimizer) {
             (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
             (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => {

@@ -21,6 +21,14 @@ pub(in crate::program) fn softmax(_: &Kind, operands: &[&HostTensor], result: &V
     made(result, rows)
 }
 
+pub(in crate::program) fn log_sum_exp(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let rows = rows_of(operands[0], 1).map(|row| {
+        let largest = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        largest + row.iter().map(|x| (f64::from(*x) - largest).exp()).sum::<f64>().ln()
+    });
+    made(result, rows)
+}
+
 pub(in crate::program) fn reciprocal(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Reciprocal { epsilon } = kind else { unreachable!("reciprocal's kind") };
     map(operands, result, |x| (f64::from(x) + epsilon).recip() as f32)

@@ -11,6 +11,7 @@ use crate::program::op::Kind;
 use crate::program::rule::Einsum;
 
 use super::adapters::{Adapters, factor_tensor};
+use super::routers::{LayerSums, RouterInputs};
 use super::{
     COPY, CacheGroup, CacheNames, RunShape, StatePool, input, layer_of_weight, masks, rotary_tables,
 };
@@ -150,6 +151,8 @@ pub(super) struct LayerInputs<'a> {
     pub(super) weights: Weights,
     pub(super) adapters: Option<Adapters<'a>>,
     pub(super) tokens: TokenInputs,
+    /// Inputs of the sums over routers. `None`: the program has no such sums.
+    pub(super) routers: Option<RouterInputs>,
 }
 
 /// The program before the head.
@@ -159,6 +162,7 @@ pub(super) struct Layers {
     pub(super) table: Operand,
     /// Ops of each layer, by number.
     pub(super) ops: Vec<Range<usize>>,
+    pub(super) routers: Option<LayerSums>,
 }
 
 #[derive(Clone, Copy)]
@@ -186,15 +190,18 @@ impl LayerInputs<'_> {
         }
         let mut residual = build.name(embedded, "residual.embedding");
         let mut ops = Vec::with_capacity(config.layers);
+        let mut routers = None;
         for layer in 0..config.layers {
             let first = build.program().ops.len();
             for part in [Part::Attention, Part::Mlp] {
                 residual = self.part(build, layer, part, residual);
             }
+            // The sums are ops of the layer, so a pipeline stage sends one row for each layer.
+            routers = self.router_sums(build, layer, routers);
             ops.push(first..build.program().ops.len());
         }
         let x = self.norm(build, residual, tensors.final_norm);
-        Layers { x: build.name(x, "final_norm"), table, ops }
+        Layers { x: build.name(x, "final_norm"), table, ops, routers }
     }
 
     fn part(&self, build: &mut Builder, layer: usize, part: Part, residual: Operand) -> Operand {
@@ -509,7 +516,7 @@ mod tests {
     use crate::config::{AttentionPart, GroupedAttention, Layer, Lora, ModelConfig, PEFT_PREFIX, QkNorm};
     use crate::program::build::Builder;
     use crate::program::graph::{Form, Role};
-    use crate::program::models::{Head, RunShape, decoder, loss};
+    use crate::program::models::{Head, RouterLosses, RunShape, decoder, loss};
 
     fn refused(layer: Layer) -> String {
         let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
@@ -534,7 +541,7 @@ mod tests {
         let config = ModelConfig { layers: 1, pattern: vec![layer], ..preset };
         let lora = Lora { rank: 4, alpha: 8.0, targets: vec!["q_proj".to_owned()] };
         let mut build = Builder::new("adapters");
-        let loss = loss(&mut build, &config, 1, 2, DType::F32, Some(&lora), false);
+        let loss = loss(&mut build, &config, [1, 2], DType::F32, Some(&lora), false, RouterLosses::default());
         build.output("loss", loss.loss);
         let program = build.finish().unwrap();
         let tensors = crate::program::models::checkpoint_tensors(&program);
@@ -569,7 +576,7 @@ mod tests {
         let config = ModelConfig { layers: 2, pattern: vec![window(4), window(8)], ..preset };
         decoder(&config, RunShape::new(1, 2, 4), DType::F32, Head::AllLogits).unwrap();
         let mut build = Builder::new("two windows");
-        loss(&mut build, &config, 1, 2, DType::F32, None, false);
+        loss(&mut build, &config, [1, 2], DType::F32, None, false, RouterLosses::default());
         let message = build.finish().unwrap_err().to_string();
         assert!(message.contains("one size for all windows"), "{message}");
     }

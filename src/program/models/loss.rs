@@ -10,6 +10,7 @@ use crate::program::op::Kind;
 
 use super::adapters::Adapters;
 use super::layers::{LayerInputs, Layers, TokenInputs};
+use super::routers::{RouterInputs, RouterLosses, RouterSums};
 use super::{input, trained};
 
 /// The values of a program that ends in a loss.
@@ -21,9 +22,11 @@ pub struct Loss {
     pub params: Vec<Operand>,
     /// Ops of each layer, by number.
     pub layers: Vec<Range<usize>>,
+    /// Sums over the routers of a model with experts.
+    pub routers: Option<RouterSums>,
 }
 
-/// Builds a decoder over `batch` sequences of `sequence` tokens, and its loss.
+/// Builds a decoder over `b` sequences of `s` tokens, and its loss.
 ///
 /// Inputs are the inputs of [`super::decoder`] without caches, [`input::LABELS`] and
 /// [`input::LABEL_WEIGHTS`]. Params, the residual stream, norms, softmax and loss are f32. Products
@@ -34,24 +37,27 @@ pub struct Loss {
 /// separate param, named [`super::COPY`] and the embedding's name. The caller must then add both
 /// gradients and keep both params equal.
 ///
+/// A model with experts also reads [`input::ROUTED`], and `routers` are the losses of its routers
+/// that the program computes. They are not part of the loss.
+///
 /// With `lora`, only the adapters are trained, and matrices and biases are of type `products`.
 ///
 /// [`Builder::finish`] reports problems, such as targets that name no linear layer.
 pub fn loss(
     build: &mut Builder,
     config: &ModelConfig,
-    batch: usize,
-    sequence: usize,
+    [b, s]: [usize; 2],
     products: DType,
     lora: Option<&Lora>,
     copies_table: bool,
+    routers: RouterLosses,
 ) -> Loss {
-    let (b, s) = (batch, sequence);
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_run(build, config, [b, s], products);
     let labels = build.input(input::LABELS, [b, s], DType::I64);
     let weights = build.input(input::LABEL_WEIGHTS, [b, s], DType::F32);
     let adapters = lora.map(Adapters::Trained);
+    let routers = config.has_mixture().then(|| RouterInputs::new(build, [b, s], routers));
     let shared = LayerInputs {
         config,
         stored: DType::F32,
@@ -59,8 +65,9 @@ pub fn loss(
         weights: Weights::Float,
         adapters,
         tokens,
+        routers,
     };
-    let Layers { x, table, ops: layers } = shared.layers(build, ids);
+    let Layers { x, table, ops: layers, routers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
     let head = shared.head(build, table, copies_table);
     let head = shared.cast(build, head, products);
@@ -84,5 +91,6 @@ pub fn loss(
         }
     }
     let params = trained(build.program()).into_iter().map(|id| build.operand(id)).collect();
-    Loss { loss, params, layers }
+    let routers = routers.map(|sums| sums.of_all_layers(build));
+    Loss { loss, params, layers, routers }
 }

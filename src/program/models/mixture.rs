@@ -77,7 +77,10 @@ impl LayerInputs<'_> {
         }
         let logits = build.name(logits, tag("logits"));
         let scores = match router.scores {
-            Scores::Softmax => build.op(Kind::Softmax, &[logits]),
+            Scores::Softmax => {
+                let probabilities = build.op(Kind::Softmax, &[logits]);
+                build.name(probabilities, tag("probabilities"))
+            }
             Scores::Sigmoid => build.op(Kind::Sigmoid, &[logits]),
             Scores::SoftmaxOfChosen => logits,
         };

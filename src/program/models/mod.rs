@@ -21,6 +21,7 @@ mod latent;
 mod layers;
 mod loss;
 mod mixture;
+mod routers;
 mod stored;
 
 use std::ops::Range;
@@ -46,6 +47,7 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
+pub use routers::{RouterLosses, RouterSums};
 pub(crate) use stored::layer_of_weight;
 pub use stored::{QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_weight, stored_tensors};
 
@@ -116,6 +118,9 @@ pub mod input {
     /// `[b,1,r]`: 1 for the rows of stacked factors that belong to the adapter of a sequence, else
     /// 0. Only for models with adapters.
     pub const ADAPTERS: &str = "adapters";
+    /// `[b,s]` f32: 1 for a token that counts in the figures of routers, 0 for padding. Only for
+    /// [`loss`](fn@super::loss) of a model with experts.
+    pub const ROUTED: &str = "routed";
     /// `[b]` i64: position within `s` after which a token is wanted. Not for
     /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
@@ -169,9 +174,9 @@ pub fn decoder_of_layers(
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b, dtype);
-    let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens };
+    let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
 
-    let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
+    let Layers { x, table, ops: layers, .. } = shared.layers(&mut build, ids);
     let head_weight = shared.head(&mut build, table, copies_table);
     let logits = match last {
         None => build.matmul("bsh,vh->bsv", x, head_weight),

@@ -8,6 +8,7 @@ use crate::base::{DType, Number};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
+use super::loss::exponentials;
 use super::{Emit, local_index};
 
 pub(in crate::program) fn sigmoid(_: &Kind, emit: &mut Emit<'_>) {
@@ -18,6 +19,20 @@ pub(in crate::program) fn softmax(_: &Kind, emit: &mut Emit<'_>) {
     let (x, out) = (emit.view(0), emit.out());
     let dim = x.shape.rank() - 1;
     emit.calls.push(Call::Softmax { x, out, dim });
+}
+
+pub(in crate::program) fn log_sum_exp(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, out) = (emit.view(0), emit.out());
+    let dim = x.shape.rank() - 1;
+    let largest = emit.temporary(x.dtype, out.shape.clone());
+    let powers = emit.temporary(x.dtype, x.shape.clone());
+    emit.largest(x.clone(), dim, largest.clone());
+    exponentials(emit, x, &largest, powers.clone());
+    emit.calls.extend([
+        Call::ReduceSum { x: powers, out: out.clone(), dim },
+        Call::Log { x: out.clone(), out: out.clone() },
+        Call::Add { a: out.clone(), b: largest, out },
+    ]);
 }
 
 pub(in crate::program) fn reciprocal(kind: &Kind, emit: &mut Emit<'_>) {

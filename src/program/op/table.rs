@@ -1015,6 +1015,13 @@ super::ops! {
         npu: npu::experts::softmax,
         grad: Some(grad::softmax),
     }
+    /// The logarithm of the sum of `exp(x)` over the last dim.
+    LogSumExp = "log_sum_exp" {
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z->{lead}")),
+        host: Host::One(host::experts::log_sum_exp),
+        npu: npu::experts::log_sum_exp,
+        grad: Some(grad::log_sum_exp),
+    }
     /// The reciprocal `1 / (x + epsilon)`.
     Reciprocal {
         /// Number added to each element.
