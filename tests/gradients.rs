@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
@@ -13,7 +14,7 @@ use ascend_tp::program::op::{Kind, rows};
 use ascend_tp::program::{Builder, HostTensor, Operand, Program, Role, ValueId, interpret};
 use ascend_tp::schedule::{Scheduling, schedule};
 use ascend_tp::weights::Checkpoint;
-use ascend_tp::{Mesh, Pins, parallelize};
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use crate::common::random::Random;
 use crate::common::{Run, Tensors, cann, fixture, run, start};
@@ -293,9 +294,11 @@ struct ExpectedGradient {
     largest: f32,
 }
 
-struct Fixture {
-    config: ModelConfig,
-    program: Program,
+pub(crate) struct Fixture {
+    pub(crate) config: ModelConfig,
+    pub(crate) program: Program,
+    /// Number of sequences and of tokens in each.
+    sizes: [usize; 2],
     params: Tensors,
     inputs: Tensors,
     /// Gradient of each param.
@@ -304,7 +307,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn read(name: &str) -> Self {
+    pub(crate) fn read(name: &str) -> Self {
         let folder = fixture(name);
         let config =
             ModelConfig::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
@@ -340,7 +343,35 @@ impl Fixture {
         let expected = expected.iter().map(expected_of).collect();
         let loss = reference.read_f32("loss").unwrap().1[0];
         let inputs = inputs(&config, b, s, &ids);
-        Self { config, program, params, inputs, expected, loss }
+        Self { config, program, sizes: [b, s], params, inputs, expected, loss }
+    }
+
+    /// Returns the program without gradients.
+    pub(crate) fn loss_program(&self) -> Program {
+        let mut build = Builder::new("loss");
+        let none = RouterLosses::default();
+        let found = models::loss(&mut build, &self.config, self.sizes, DType::F32, None, false, none);
+        build.output("loss", found.loss);
+        build.finish().unwrap()
+    }
+
+    /// Checks the loss and all gradients on a mesh.
+    pub(crate) fn agrees_on(&self, cann: &Arc<Cann>, mesh: &Mesh, pins: &Pins, place: &str, bound: f32) {
+        let split =
+            parallelize(&self.program, mesh, pins).unwrap_or_else(|problems| panic!("{place}: {problems}"));
+        let plans = schedule(&split.lowered, Scheduling::default())
+            .unwrap_or_else(|problems| panic!("{place}: {problems}"));
+        let mut engine = start(cann, plans, &self.params).unwrap();
+        let Run { outputs: found, parts } =
+            run(&mut engine, &self.inputs).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let finite = parts.values().flatten().all(|part| part.floats().iter().all(|x| !x.is_nan()));
+        assert!(finite, "{place}: a value is NaN");
+        let loss = found["loss"].floats()[0];
+        assert!((loss - self.loss).abs() <= bound, "{place}: loss {loss}, expected {}", self.loss);
+        let worst = self.expected.iter().map(|(name, expected)| (distance(&found[name], expected), name));
+        let (error, worst) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+        println!("{place}: {worst} is off by {error:.1e}");
+        assert!(error <= bound, "{place}: {worst} is off by {error:.1e}");
     }
 }
 
@@ -424,7 +455,7 @@ fn follows(name: &str) {
 }
 
 /// Bound of families with more ops in their gradients.
-const WIDER_BOUND: f32 = 2e-5;
+pub(crate) const WIDER_BOUND: f32 = 2e-5;
 
 /// Meshes of families that differ from the first ones in a few ops.
 const FEW_MESHES: [(usize, usize); 4] = [(1, 1), (1, 3), (1, 4), (2, 2)];
@@ -446,22 +477,7 @@ fn follows_on(name: &str, bound: f32, meshes: &[(usize, usize)]) {
             let mesh = Mesh::tensor_parallel(tp, config.kv_heads, config.heads_per_kv_head()).unwrap();
             let mesh = mesh.under(&[("dp", dp)]).unwrap();
             let place = format!("{name} on {mesh}, {residual:?}");
-            let split = parallelize(&fixture.program, &mesh, &pins(&fixture.program, residual))
-                .unwrap_or_else(|problems| panic!("{place}: {problems}"));
-            let plans = schedule(&split.lowered, Scheduling::default())
-                .unwrap_or_else(|problems| panic!("{place}: {problems}"));
-            let mut engine = start(&cann, plans, &fixture.params).unwrap();
-            let Run { outputs: found, parts } =
-                run(&mut engine, &fixture.inputs).unwrap_or_else(|error| panic!("{place}: {error}"));
-            let finite = parts.values().flatten().all(|part| part.floats().iter().all(|x| !x.is_nan()));
-            assert!(finite, "{place}: a value is NaN");
-            let loss = found["loss"].floats()[0];
-            assert!((loss - fixture.loss).abs() <= bound, "{place}: loss {loss}, expected {}", fixture.loss);
-            let worst =
-                fixture.expected.iter().map(|(name, expected)| (distance(&found[name], expected), name));
-            let (error, worst) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
-            println!("{place}: {worst} is off by {error:.1e}");
-            assert!(error <= bound, "{place}: {worst} is off by {error:.1e}");
+            fixture.agrees_on(&cann, &mesh, &pins(&fixture.program, residual), &place, bound);
         }
     }
 }

@@ -14,6 +14,7 @@ mod engine;
 mod equivalence;
 mod exact;
 mod exact_serving;
+mod expert_parallel;
 mod faults;
 mod golden;
 mod gradients;

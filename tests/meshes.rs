@@ -84,6 +84,7 @@ impl Drawn {
         let grid = Grid { rows: one_of(random, &[1, 1, 2, 3]), depth: one_of(random, &[1, 1, 1, 2]) };
         let layout = Layout {
             data,
+            expert: 1,
             replicas: if data == 4 { one_of(random, &[1, 2]) } else { 1 },
             context: one_of(random, &[1, 1, 1, 2]),
             ring: false,

@@ -180,6 +180,7 @@ fn layouts() -> Vec<Layout> {
         Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, ..one },
         Layout { stages: 2, data: 2, micro_batch: 2, ..one },
         Layout { context: 2, ..one },
+        Layout { data: 4, expert: 2, micro_batch: 1, ..Layout::ONE },
     ]
 }
 

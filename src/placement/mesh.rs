@@ -19,6 +19,9 @@ pub const TENSOR: &str = "tp";
 pub const COLUMNS: &str = "tp_col";
 /// With two weight axes, the axis along the hidden size.
 pub const ROWS: &str = "tp_row";
+/// The axis over which the experts of mixtures are sharded in training. It also distributes
+/// sequences.
+pub const EXPERTS: &str = "ep";
 /// The axis that distributes the sequences of a batch over groups with equal weight shards.
 pub const DEPTH: &str = "tp_depth";
 

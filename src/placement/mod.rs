@@ -19,7 +19,7 @@ mod text;
 pub mod transition;
 
 pub use layout::Layout;
-pub use mesh::{Axis, COLUMNS, DEPTH, Grid, Mesh, MeshError, ROWS, TENSOR};
+pub use mesh::{Axis, COLUMNS, DEPTH, EXPERTS, Grid, Mesh, MeshError, ROWS, TENSOR};
 pub use pins::{ExpertShards, Pins, Residual};
 pub use propagate::{Placement, place};
 pub use text::{Placed, parse, print};

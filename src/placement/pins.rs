@@ -7,7 +7,7 @@ use crate::base::{AxisId, DType, Diagnostic, Id, Reduce};
 use crate::program::{Program, Role, ValueId};
 
 use super::layout::Layout;
-use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};
+use super::mesh::{COLUMNS, DEPTH, EXPERTS, Mesh, ROWS, TENSOR};
 use super::text::Placed;
 
 /// Layout of the residual stream between layers.
@@ -90,6 +90,8 @@ pub struct Pins {
     axis: Option<String>,
     across: Option<String>,
     storage: Vec<String>,
+    /// Axes on which params are sharded at their uses, even if they are storage axes.
+    used_sharded: Patterns<String>,
     dealt: Vec<String>,
 }
 
@@ -247,13 +249,15 @@ impl Pins {
         let names: FxHashSet<&str> =
             program.values.values().iter().map(|value| value.name.as_str()).collect();
         (self.values, self.along) = (self.values.among(&names), self.along.among(&names));
+        self.used_sharded = self.used_sharded.among(&names);
         self
     }
 
     /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
     ///
     /// `experts` is the sharding of mixtures on the first axis. A second axis shards the
-    /// intermediate size of each expert. Routers are replicated.
+    /// intermediate size of each expert. An axis [`EXPERTS`] shards the experts themselves. Routers
+    /// are replicated.
     ///
     /// With one axis, these are [`Pins::auto`], or [`Pins::megatron`] for quantised weights. With
     /// two axes, [`Pins::megatron`] applies on [`COLUMNS`], and each matrix is also sharded along
@@ -301,7 +305,7 @@ impl Pins {
             let dims: Vec<(usize, &str)> = depth().into_iter().chain([(dim, axes[0])]).collect();
             pins = pins.value(state, &dims);
         }
-        pins = pins.experts(program, axes, experts);
+        pins = pins.experts(program, mesh, axes, experts);
         let [rows] = rows[..] else { return pins };
         pins = pins.on_axis(COLUMNS).across(ROWS);
         let columns: Vec<usize> = mesh.named(COLUMNS).into_iter().map(|axis| mesh.size(axis)).collect();
@@ -330,7 +334,8 @@ impl Pins {
     }
 
     /// Pins the params of mixtures: experts are sharded, routers replicated.
-    fn experts(mut self, program: &Program, axes: &[&str], shards: ExpertShards) -> Self {
+    fn experts(mut self, program: &Program, mesh: &Mesh, axes: &[&str], shards: ExpertShards) -> Self {
+        let over_experts = (!mesh.named(EXPERTS).is_empty()).then_some((0, EXPERTS));
         let param = |id: ValueId| {
             let copied = program.ops.values().iter().find(|op| op.results[0] == id && op.kind.row().is_copy);
             let id = copied.map_or(id, |op| op.operands[0]);
@@ -344,7 +349,10 @@ impl Pins {
                     let inner = ExpertShards::Inner.dims()[0];
                     let on =
                         axes.iter().enumerate().map(|(at, axis)| (if at == 0 { dim } else { inner }, *axis));
-                    self = self.value(name, &on.collect::<Vec<_>>());
+                    self = self.value(name, &over_experts.into_iter().chain(on).collect::<Vec<_>>());
+                    if over_experts.is_some() {
+                        self = self.used_sharded(name, EXPERTS);
+                    }
                 }
             } else if op.kind.einsum().is_some()
                 && ROUTED.iter().any(|end| program.values[op.result()].name.ends_with(end))
@@ -380,6 +388,14 @@ impl Pins {
         self
     }
 
+    /// Uses the matching params in their shards on this axis, even if [`Pins::stored_on`] names it.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn used_sharded(mut self, pattern: &str, axis: &str) -> Self {
+        self.used_sharded.push(pattern, axis.to_owned());
+        self
+    }
+
     /// Distributes the work over these axes: an op never runs whole if it can run sharded, even if
     /// that exchanges more bytes.
     #[must_use]
@@ -394,9 +410,11 @@ impl Pins {
         named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
-    pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
+    /// Returns the axes on which a param is sharded for storage only.
+    pub(super) fn storage_axes(&self, name: &str, mesh: &Mesh) -> Vec<AxisId> {
+        let used = self.used_sharded.last(name).map_or_else(Vec::new, |(_, axis)| mesh.named(axis));
         let named = self.storage.iter().flat_map(|axis| mesh.named(axis));
-        named.filter(|axis| mesh.size(*axis) > 1).collect()
+        named.filter(|axis| mesh.size(*axis) > 1 && !used.contains(axis)).collect()
     }
 
     pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
@@ -468,7 +486,7 @@ impl Pins {
     /// Returns the patterns without `*` that match no name: probably typing errors.
     pub(super) fn unused<'a>(&'a self, names: &FxHashSet<&str>) -> impl Iterator<Item = &'a str> {
         let patterns = self.cuts.names().chain(self.gathered.names()).chain(self.values.names());
-        let patterns = patterns.chain(self.along.names());
+        let patterns = patterns.chain(self.along.names()).chain(self.used_sharded.names());
         patterns.filter(|pattern| !names.contains(pattern))
     }
 }

@@ -100,7 +100,7 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
         stored,
         operands,
         reasons: pass.reasons,
-        gathered_at_use: pass.gathered_at_use,
+        gathered_at_use: pass.storage_axes.iter().map(|axes| !axes.is_empty()).collect(),
     })
 }
 
@@ -135,10 +135,9 @@ struct Propagation<'a> {
     weight_axes: Vec<AxisId>,
     /// Axes that shard weights along the other axis of their matrix.
     across_axes: Vec<AxisId>,
-    storage_axes: Vec<AxisId>,
     dealt_axes: Vec<AxisId>,
-    /// True for params and their casts, if there are storage axes.
-    gathered_at_use: Vec<bool>,
+    /// Axes on which each value is sharded for storage only. Only params and their casts have some.
+    storage_axes: Vec<Vec<AxisId>>,
     decided: FxHashMap<Situation, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
@@ -194,14 +193,13 @@ impl<'a> Propagation<'a> {
             whole: Vec::new(),
             weight_axes,
             across_axes: pins.across_axes(mesh),
-            storage_axes: pins.storage_axes(mesh),
             dealt_axes: pins.dealt_axes(mesh),
-            gathered_at_use: vec![false; program.values.len()],
+            storage_axes: vec![Vec::new(); program.values.len()],
             decided: FxHashMap::default(),
             reasons: BTreeMap::new(),
         };
         pass.find_whole_dims();
-        pass.find_gathered();
+        pass.find_storage_axes();
         pass.check_weight_pins(&mut problems);
         problems.into_result(pass)
     }
@@ -231,16 +229,14 @@ impl<'a> Propagation<'a> {
         self.whole = whole;
     }
 
-    fn find_gathered(&mut self) {
-        if self.storage_axes.is_empty() {
-            return;
-        }
+    fn find_storage_axes(&mut self) {
         for id in self.program.with_role(Role::Param) {
-            self.gathered_at_use[id.index()] = true;
+            let name = &self.program.values[id].name;
+            self.storage_axes[id.index()] = self.pins.storage_axes(name, self.mesh);
         }
         for op in self.program.ops.values() {
             if self.is_copy_of_param(op) {
-                self.gathered_at_use[op.result().index()] = true;
+                self.storage_axes[op.result().index()] = self.storage_axes[op.operands[0].index()].clone();
             }
         }
     }
@@ -477,7 +473,7 @@ impl<'a> Propagation<'a> {
         for (operand, layout) in op.operands.iter().zip(&choice.operands) {
             match &mut now.layouts[operand.index()] {
                 free @ None => *free = Some(layout.clone()),
-                Some(found) if found != layout && !self.gathered_at_use[operand.index()] => {
+                Some(found) if found != layout && self.storage_axes[operand.index()].is_empty() => {
                     let copies = now.copies.entry(*operand).or_default();
                     if !copies.contains(layout) {
                         copies.push(layout.clone());
@@ -528,7 +524,7 @@ impl<'a> Propagation<'a> {
         let is_copied = self.is_copy_of_param(op);
         for (operand, factors) in op.operands.iter().zip(&rule.operands) {
             // Params sharded for storage are gathered for every use. Casts run before the gather.
-            if self.gathered_at_use[operand.index()] && !is_copied && self.storage_axes.contains(&axis) {
+            if !is_copied && self.storage_axes[operand.index()].contains(&axis) {
                 continue;
             }
             let seen =

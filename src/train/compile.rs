@@ -11,7 +11,7 @@ use crate::base::{Diagnostic, Diagnostics};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
 use crate::config::{ModelConfig, WeightFormat};
-use crate::placement::{DEPTH, ExpertShards, Grid, Mesh, Placed, Residual};
+use crate::placement::{DEPTH, EXPERTS, ExpertShards, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
@@ -25,7 +25,7 @@ use super::compress;
 use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
-use super::layouts::{DATA, KEPT_BACK, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
+use super::layouts::{DATA, KEPT_BACK, REPLICAS, SAME_EXPERTS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
 use super::recipe::{Recipe, TrainingPrecision};
 use super::routers;
@@ -36,6 +36,9 @@ use super::stages::PIPELINE;
 pub struct Layout {
     /// Number of data-parallel cards.
     pub data: usize,
+    /// Number of data-parallel cards that share the experts of mixtures. It divides `data`. The
+    /// other weights are not sharded over these cards.
+    pub expert: usize,
     /// Number of groups of data-parallel cards (hybrid sharding). [`Layout::zero`] shards only
     /// within a group.
     pub replicas: usize,
@@ -66,6 +69,7 @@ impl Layout {
     /// Layout of one card with one sequence per micro-batch.
     pub const ONE: Self = Self {
         data: 1,
+        expert: 1,
         replicas: 1,
         context: 1,
         ring: false,
@@ -138,10 +142,16 @@ impl Layout {
         let dealt = [(DATA, self.data), (CONTEXT, self.context)];
         let dealt = if self.context > 1 { &dealt[..] } else { &dealt[..1] };
         let mesh = tensor.map_err(|error| problem(&error))?.under(dealt);
-        let mesh = match self.replicas {
-            0 | 1 => mesh,
-            replicas => mesh.and_then(|mesh| {
-                mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)])
+        let (replicas, experts) = (self.replicas.max(1), self.expert.max(1));
+        let shards = self.data / (replicas * experts);
+        let mesh = match (replicas, experts) {
+            (1, 1) => mesh,
+            (_, 1) => mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, shards)])),
+            (1, _) => {
+                mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(SAME_EXPERTS, shards), (EXPERTS, experts)]))
+            }
+            _ => mesh.and_then(|mesh| {
+                mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, shards), (EXPERTS, experts)])
             }),
         };
         // If both dims of a weight are sharded, these axes may shard it further.
@@ -265,6 +275,7 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     check_formats(config, recipe)?;
     check_counts(recipe, layout)?;
     check_recurrent(config, recipe, layout)?;
+    check_experts(config, recipe, layout)?;
     routers::check(config, recipe)?;
     check_stages(config, recipe, layout)?;
     if recipe.exact {
@@ -292,9 +303,10 @@ const MOST_MICRO_BATCHES: usize = 1 << 12;
 
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    let Layout { data, replicas, context, tensor, micro_batch, grid, .. } = *layout;
+    let Layout { data, expert, replicas, context, tensor, micro_batch, grid, .. } = *layout;
     let counts = [
         ("data", data),
+        ("expert", expert),
         ("replicas", replicas),
         ("context", context),
         ("tensor", tensor),
@@ -318,6 +330,9 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     if replicas > 0 && !data.is_multiple_of(replicas) {
         let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
         problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
+    } else if expert > 0 && replicas > 0 && !(data / replicas).is_multiple_of(expert) {
+        let problem = Diagnostic::new("layout: expert", "does not divide the data-parallel cards");
+        problems.push(problem.expected(format!("a divisor of {}", data / replicas)).found(expert));
     }
     if context > recipe.seq {
         let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
@@ -352,6 +367,26 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         );
         let help = "use a larger --micro-batch, or dp instead of tp_depth";
         problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
+    }
+    problems.into_result(())
+}
+
+/// Refuses cards that share experts that the model does not have.
+fn check_experts(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    if layout.expert == 1 {
+        return Ok(());
+    }
+    let fewest = config.mixtures().map(|(_, mixture)| mixture.experts).min().unwrap_or(0);
+    if layout.expert > fewest {
+        let problem = Diagnostic::new("layout: expert", "is more cards than a layer has experts");
+        let problem = problem.expected(format!("at most {}", fewest.max(1))).found(layout.expert);
+        problems.push(problem.help("use dp instead of ep in --mesh"));
+    }
+    if recipe.compress.is_some() {
+        let text = "gradients of experts and of other weights have other numbers of partial sums";
+        let problem = Diagnostic::new("--compress", text).expected("a mesh without ep");
+        problems.push(problem.help("remove --compress, or use dp instead of ep in --mesh"));
     }
     problems.into_result(())
 }

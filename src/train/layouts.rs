@@ -27,6 +27,10 @@ pub const REPLICAS: &str = "dp_rep";
 /// Part of [`DATA`] that also shards weights, gradients and moments.
 pub const SHARDS: &str = "dp_shard";
 
+/// Part of [`DATA`] with the same experts, if [`EXPERTS`](crate::placement::EXPERTS) is the other
+/// part.
+pub const SAME_EXPERTS: &str = "edp";
+
 /// Name prefix of a gradient.
 pub const GRADIENT: &str = "grad.";
 /// Name prefix of a sum over earlier micro-batches.
@@ -121,11 +125,9 @@ pub fn pins(
     let (names, zero) = (mesh.axis_names(), layout.zero);
     let (base, placed) = with_adapters(activations(config, loss, mesh, layout), loss, mesh)?;
     let has_replicas = !mesh.named(REPLICAS).is_empty();
-    let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
-    let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
-    let cut_on: Vec<&str> =
-        has_replicas.then_some(SHARDS).into_iter().chain(data.iter().copied().filter(is_cut)).collect();
-    let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
+    let parts = dealt(mesh).flat_map(|(_, axis)| mesh.named(axis));
+    let data: Vec<&str> = parts.map(|axis| names[axis.index()].as_str()).collect();
+    let cut_on: Vec<&str> = data.iter().copied().filter(|axis| *axis != REPLICAS).collect();
     let matrices = matrices(loss);
     let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
     let (mut problems, mut pins) = (Diagnostics::new(), base);
@@ -133,6 +135,11 @@ pub fn pins(
         let value = &loss.values[id];
         let layout = &placed.stored[id.index()];
         let own = layout.named_dims(&names);
+        // An axis that shards experts also distributes tokens. Their gradients are complete on it.
+        let is_other = |axis: &&str| own.iter().all(|(_, used)| used != axis);
+        let [data, cut_on] = [&data, &cut_on].map(|axes| axes.iter().copied().filter(is_other));
+        let (data, cut_on): (Vec<&str>, Vec<&str>) = (data.collect(), cut_on.collect());
+        let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
         if value.name.contains('*') {
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }

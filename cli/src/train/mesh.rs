@@ -15,6 +15,8 @@ pub(super) struct MeshAxes {
     pub(super) stages: usize,
     /// Total size of the data-parallel axis.
     pub(super) data: usize,
+    /// Number of data-parallel cards that share the experts.
+    pub(super) expert: usize,
     /// Number of replica groups in the data-parallel axis.
     pub(super) replicas: usize,
     pub(super) context: usize,
@@ -41,14 +43,13 @@ impl ServingMesh {
 
 /// Returns the mesh of a server. Its axis dp counts replicas.
 pub(crate) fn replicated_mesh(text: Option<&str>, cards: usize) -> Result<ServingMesh, Diagnostic> {
-    let MeshAxes { stages, data, replicas, context, grid, .. } = mesh(text, cards)?;
+    let MeshAxes { stages, data, expert, replicas, context, grid, .. } = mesh(text, cards)?;
     // dp_rep and dp_shard are axes of training.
-    if context == 1 && replicas == 1 && !text.is_some_and(|text| text.contains("dp_")) {
+    if context == 1 && replicas == 1 && expert == 1 && !text.is_some_and(|text| text.contains("dp_")) {
         return Ok(ServingMesh { replicas: data, stages, grid });
     }
-    let problem =
-        Diagnostic::new("--mesh", "serving has no context parallelism, and shards no weights along dp")
-            .expected("axes dp, pp and tp, such as dp=2,tp=4, or tp_row, tp_col and tp_depth");
+    let problem = Diagnostic::new("--mesh", "serving has no axes cp and ep, and shards no weights along dp")
+        .expected("axes dp, pp and tp, such as dp=2,tp=4, or tp_row, tp_col and tp_depth");
     Err(problem.found(text.unwrap_or_default()))
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
     if data * context == 1 {
         return Ok((stages, grid));
     }
-    let problem = Diagnostic::new("--mesh", "serving has no data or context parallelism")
+    let problem = Diagnostic::new("--mesh", "serving has no axes dp, cp and ep")
         .expected("axes pp and tp, such as pp=2,tp=4, or tp_row, tp_col and tp_depth");
     Err(problem.found(text.unwrap_or_default()))
 }
@@ -78,12 +79,11 @@ pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnostic> {
     let grid = Grid::LINE;
     let Some(text) = text else {
-        return Ok(MeshAxes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid });
+        return Ok(MeshAxes { stages: 1, data: 1, expert: 1, replicas: 1, context: 1, tensor: cards, grid });
     };
-    let expected =
-        "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
+    let expected = "axes pp, dp, or dp_rep and dp_shard, ep, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
-    let (mut stages, mut context) = (None, None);
+    let (mut stages, mut expert, mut context) = (None, None, None);
     let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
     let (mut rows, mut columns, mut depth) = (None, None, None);
     let mut sizes = Vec::new();
@@ -112,6 +112,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
             "dp" => &mut data,
             "dp_rep" => &mut replicas,
             "dp_shard" => &mut shards,
+            "ep" => &mut expert,
             "cp" => &mut context,
             "tp" => &mut tensor,
             "tp_row" => &mut rows,
@@ -133,13 +134,14 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let tensor = tensor.unwrap_or(grid.rows * columns.unwrap_or(1));
     let replicas = replicas.unwrap_or(1);
     let data = data.unwrap_or(replicas * shards.unwrap_or(1));
-    let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
+    let (stages, expert, context) = (stages.unwrap_or(1), expert.unwrap_or(1), context.unwrap_or(1));
     let rest = |size: usize| (size > 1).then_some(size);
-    let factors =
-        [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
-    let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
+    let factors = [rest(stages), Some(data), rest(expert), rest(context), rest(grid.depth), Some(tensor)];
+    let factors = factors.into_iter().flatten().map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
+    // Cards along ep have sequences of their own.
+    let data = data * expert;
     match stages * data * context * grid.depth * tensor {
-        product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),
+        product if product == cards => Ok(MeshAxes { stages, data, expert, replicas, context, tensor, grid }),
         product => Err(Diagnostic::new("--mesh", "does not match the cards")
             .expected(format!("a product of {cards}, the value of --cards"))
             .found(format!("{factors} = {product}"))),
@@ -149,6 +151,18 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cards_that_share_experts_have_sequences_of_their_own() {
+        let axes = mesh(Some("dp=2,ep=4,tp=3"), 24).unwrap();
+        assert_eq!((axes.data, axes.expert, axes.tensor), (8, 4, 3));
+        let free = mesh(Some("pp=2,dp=*,ep=4"), 24).unwrap();
+        assert_eq!((free.stages, free.data, free.expert), (2, 12, 4));
+        let error = mesh(Some("dp=2,ep=4"), 4).map(|axes| axes.data).unwrap_err().to_string();
+        assert!(error.contains("found 2 × 4 × 1 = 8"), "{error}");
+        let error = replicated_mesh(Some("ep=2,tp=2"), 4).unwrap_err().to_string();
+        assert!(error.contains("serving has no axes cp and ep"), "{error}");
+    }
 
     #[test]
     fn a_mesh_that_leaves_nothing_open_says_how_many_cards_there_are() {

@@ -139,7 +139,7 @@ impl StepOptions {
 
 fn axes(split: &JobSplit) -> MeshAxes {
     let JobSplit { tp, cp, pp, dp, .. } = *split;
-    MeshAxes { stages: pp, data: dp, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
+    MeshAxes { stages: pp, data: dp, expert: 1, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
 }
 
 /// Formats a layout as command-line options.

@@ -99,11 +99,12 @@ pub(crate) fn is_exact(checkpoint: &Checkpoint) -> bool {
 /// Returns the sharding of a run that continues from a checkpoint on another mesh.
 pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let MeshAxes { stages, data, replicas, context, tensor, grid } =
+    let MeshAxes { stages, data, expert, replicas, context, tensor, grid } =
         mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
     let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
     let micro_batch = grid.depth;
-    let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
+    let cards = Layout { data, expert, replicas, context, tensor, grid, stages, ..Layout::ONE };
+    let layout = Layout { zero, micro_batch, ..cards };
     // The number of micro-batches does not affect a checkpoint, so use the minimum of any pipeline
     // order.
     recipe.global_batch = layout.batch() * stages;

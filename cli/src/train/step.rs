@@ -40,7 +40,8 @@ pub(crate) struct StepOptions {
     #[command(flatten)]
     over: Overrides,
     /// Mesh axes with their sizes, such as dp=2,tp=4 or pp=2,dp=2,cp=2,tp=2 (pipeline, data,
-    /// context and tensor parallelism). In dp=*,tp=4, dp takes the remaining cards.
+    /// context and tensor parallelism). In dp=*,tp=4, dp takes the remaining cards. dp=2,ep=4 has
+    /// eight cards with sequences of their own, and each group of four shares the experts.
     /// tp_row=2,tp_col=4 shards each weight along both dims; tp_depth=2 distributes a micro-batch
     /// over two such grids. auto selects the mesh and micro-batch that plan --train predicts to be
     /// the fastest with the other options [default: tp over all cards]
@@ -163,11 +164,12 @@ impl StepOptions {
     /// Returns the layout with these axes and the other options.
     pub(super) fn layout(&self, axes: MeshAxes, micro_batch: usize, on: StepContext<'_>) -> Layout {
         let (residual, experts) = (on.residual, on.experts);
-        let MeshAxes { stages, data, replicas, context, tensor, grid } = axes;
+        let MeshAxes { stages, data, expert, replicas, context, tensor, grid } = axes;
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
         let (ring, recompute) = (self.ring, self.recompute);
         Layout {
             data,
+            expert,
             replicas,
             context,
             ring,

@@ -36,9 +36,8 @@ impl Propagation<'_> {
             return Some(Score::default());
         }
         let mut known = known.clone();
-        if self.gathered_at_use[operand.index()] {
-            known.dims.iter_mut().for_each(|axes| axes.retain(|axis| !self.storage_axes.contains(axis)));
-        }
+        let stored_on = &self.storage_axes[operand.index()];
+        known.dims.iter_mut().for_each(|axes| axes.retain(|axis| !stored_on.contains(axis)));
         let mut cost = cost(&known, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
         if value.role == Role::Param {
             cost.moved_bytes = cost.moved_bytes.saturating_mul(PARAM_MOVE_FACTOR);

@@ -53,7 +53,7 @@ impl Propagation<'_> {
                     (value.dtype, &value.shape, value.role).hash(&mut hasher);
                     (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at])
                         .hash(&mut hasher);
-                    (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]).hash(&mut hasher);
+                    (self.pins.cut(&value.name), &self.whole[at], &self.storage_axes[at]).hash(&mut hasher);
                 }
             }
             if op.results.iter().any(|result| self.pinned[result.index()].is_some()) {

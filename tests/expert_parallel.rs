@@ -1,0 +1,146 @@
+//! Training with experts sharded over an axis that also distributes sequences: gradients of
+//! transformers and of one card on each layout, and which collectives there are.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::placement::{EXPERTS, ExpertShards, Residual};
+use ascend_tp::program::op::Kind;
+use ascend_tp::program::tree::SumOrder;
+use ascend_tp::program::{Role, ValueId};
+use ascend_tp::schedule::Target;
+use ascend_tp::train::init::{self, Init};
+use ascend_tp::train::verify::{Gradients, gradients};
+use ascend_tp::train::{Layout, Recipe, Recompute, TrainingPrecision, Zero, compile, layouts, lower};
+
+use crate::common::{cann, fixture, open};
+use crate::gradients::{Fixture, WIDER_BOUND};
+
+/// Returns layouts with experts on two or four cards, with all other forms of parallelism.
+fn all_layouts() -> Vec<Layout> {
+    let of = |data, expert| Layout { data, expert, micro_batch: 2, ..Layout::ONE };
+    vec![
+        of(4, 2),
+        of(4, 4),
+        Layout { tensor: 2, ..of(2, 2) },
+        Layout { tensor: 2, experts: ExpertShards::Inner, residual: Residual::Seq, ..of(2, 2) },
+        Layout { stages: 2, ..of(2, 2) },
+        Layout { zero: Zero::Moments, ..of(4, 2) },
+        Layout { zero: Zero::Gradients, recompute: Recompute::Full, ..of(4, 2) },
+        Layout { zero: Zero::Weights, ..of(4, 2) },
+        Layout { zero: Zero::Weights, tensor: 2, ..of(4, 4) },
+        Layout { zero: Zero::Moments, context: 2, ..of(2, 2) },
+        Layout { zero: Zero::Weights, replicas: 2, ..of(4, 2) },
+    ]
+}
+
+#[test]
+fn gradients_are_those_of_transformers() {
+    let cann = cann(8);
+    let of = |data, expert| Layout { data, expert, ..Layout::ONE };
+    for name in ["qwen3-moe", "mixtral"] {
+        let fixture = Fixture::read(name);
+        // Both sequences of the reference, on two cards or on half of four.
+        for layout in [
+            of(2, 2),
+            Layout { tensor: 2, ..of(2, 2) },
+            Layout { zero: Zero::Weights, ..of(2, 2) },
+            Layout { residual: Residual::Seq, tensor: 3, ..of(2, 2) },
+            of(4, 2),
+        ] {
+            let mesh = layout.mesh(&fixture.config).unwrap();
+            let loss = fixture.loss_program();
+            let pins =
+                layouts::pins(&fixture.config, &loss, &mesh, &layout, SumOrder::AsTheyCome, 0).unwrap();
+            let place = format!("{name} on {mesh}");
+            fixture.agrees_on(&cann, &mesh, &pins.among(&fixture.program), &place, WIDER_BOUND);
+        }
+    }
+}
+
+fn step(cann: &Arc<Cann>, name: &str, recipe: &Recipe, layout: Layout) -> Gradients {
+    let model = open(&fixture(name));
+    gradients(cann, &model.config, recipe, layout, &EngineOptions::default(), |shards| {
+        let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
+        init::fill_beside(&model.checkpoint, shards, &inits, 0)
+    })
+    .unwrap_or_else(|error| panic!("{name} on {layout:?}: {error}"))
+}
+
+#[test]
+fn a_step_has_the_gradients_of_one_card() {
+    let cann = cann(8);
+    // Qwen's ten experts are uneven on four cards.
+    for name in ["qwen3-moe", "mixtral"] {
+        let recipe = Recipe { global_batch: 16, seq: 6, aux_loss: 0.02, ..Recipe::default() };
+        for layout in all_layouts() {
+            // The auxiliary loss is of the sequences of a micro-batch.
+            let one = step(&cann, name, &recipe, Layout { micro_batch: layout.batch(), ..Layout::ONE });
+            let many = step(&cann, name, &recipe, layout);
+            let worst =
+                one.deviations(&many).into_iter().max_by(|a, b| a.relative().total_cmp(&b.relative()));
+            let worst = worst.unwrap();
+            assert!(
+                worst.relative() <= Gradients::bound(&open(&fixture(name)).config, TrainingPrecision::F32),
+                "{name} on {layout:?}: {worst:?}"
+            );
+            assert!((many.loss / one.loss - 1.0).abs() <= 1e-5, "{name} on {layout:?}");
+            assert!((many.norm / one.norm - 1.0).abs() <= 2e-5, "{name} on {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn experts_are_sharded_and_only_tokens_are_exchanged_for_them() {
+    let config = open(&fixture("mixtral")).config;
+    let recipe = Recipe { global_batch: 4, seq: 6, ..Recipe::default() };
+    for zero in [Zero::None, Zero::Weights] {
+        let layout = Layout { data: 4, expert: 2, zero, ..Layout::ONE };
+        let placed = &lower(&config, &recipe, &layout).unwrap().parts[0].1;
+        let (program, mesh) = (&placed.program, &placed.mesh);
+        let over_experts = mesh.named(EXPERTS)[0];
+        let is_expert = |id: &ValueId| {
+            let name = &program.values[*id].name;
+            name.contains("experts.gate_up") || name.contains("experts.down")
+        };
+        let mut params = program.with_role(Role::Param).filter(is_expert);
+        assert!(params.all(|id| placed.layouts[id].dims[0].contains(&over_experts)), "{zero:?}");
+        let mut of_tokens = BTreeSet::new();
+        for op in program.ops.values().iter().filter(|op| op.kind.axes().contains(&over_experts)) {
+            let name = op.kind.row().name;
+            if op.operands.iter().chain(&op.results).any(is_expert) {
+                panic!("{zero:?}: {name} over {EXPERTS} of {:?}", program.values[op.operands[0]]);
+            }
+            if program.values[op.operands[0]].shape.rank() == 3 {
+                of_tokens.insert(name);
+            }
+        }
+        assert!(of_tokens.is_superset(&BTreeSet::from(["all_gather", "reduce_scatter"])), "{of_tokens:?}");
+        // Each card multiplies its own half of the experts, by the tokens of two cards.
+        let experts = program.ops.values().iter().filter(|op| matches!(op.kind, Kind::Experts));
+        for op in experts {
+            let [x, gate_up] = [0, 3].map(|operand| {
+                let id = op.operands[operand];
+                placed.layouts[id].local_shape(mesh, &program.values[id].shape, 0)
+            });
+            assert_eq!((x[0], gate_up[0]), (2, 4), "{zero:?}");
+        }
+    }
+}
+
+#[test]
+fn cards_without_experts_are_refused() {
+    let refused = |name: &str, layout: Layout| {
+        let config = open(&fixture(name)).config;
+        let recipe = Recipe { global_batch: 16, seq: 4, ..Recipe::default() };
+        compile(&config, &recipe, &layout, Target::ANY).unwrap_err().to_string()
+    };
+    let message = refused("qwen2-gqa", Layout { data: 2, expert: 2, ..Layout::ONE });
+    assert!(message.starts_with("layout: expert: is more cards than a layer has experts"), "{message}");
+    let message = refused("mixtral", Layout { data: 16, expert: 16, ..Layout::ONE });
+    assert!(message.contains("expected at most 8, found 16"), "{message}");
+    let message = refused("mixtral", Layout { data: 4, expert: 3, ..Layout::ONE });
+    assert!(message.contains("does not divide the data-parallel cards"), "{message}");
+}
