@@ -1,5 +1,7 @@
 //! Losses of routers, and tokens per expert: against transformers, and on layouts against one card.
 
+use std::collections::BTreeMap;
+
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
@@ -8,12 +10,13 @@ use ascend_tp::program::grad::gradients;
 use ascend_tp::program::models::{self, RouterLosses};
 use ascend_tp::program::{Builder, Form, HostTensor, Program, Role, Source, interpret};
 use ascend_tp::schedule::{Scheduling, Target, schedule};
+use ascend_tp::train::checkpoint::export;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::{Layout, Recipe, Recompute, RouterOutcome, Zero, compile};
 use ascend_tp::weights::Checkpoint;
 use ascend_tp::{Mesh, parallelize};
 
-use crate::common::trainers::{cards, start, whole_parts};
+use crate::common::trainers::{cards, saved, start, whole_parts};
 use crate::common::{Tensors, cann, fixture, run, start as start_engine};
 use crate::gradients::{inputs, params_of, pins};
 
@@ -161,6 +164,10 @@ fn the_z_loss_is_the_mean_square_of_the_logits_sums_on_any_mesh() {
     }
 }
 
+fn bf16(number: f32) -> f32 {
+    HostTensor::float([1], DType::BF16, vec![number]).floats()[0]
+}
+
 fn recipe() -> Recipe {
     // The last micro-batch has fewer sequences than the first one.
     Recipe { steps: 2, global_batch: 6, seq: 8, aux_loss: 0.05, z_loss: 0.01, ..Recipe::default() }
@@ -238,4 +245,71 @@ fn losses_of_routers_that_the_model_does_not_have_are_refused() {
     assert!(message.ends_with("remove --z-loss"), "{message}");
     let message = refused("glm4-moe", Recipe { aux_loss: 0.01, ..plain });
     assert!(message.contains("by sigmoid"), "{message}");
+}
+
+#[test]
+fn biases_of_choices_move_towards_the_mean_load_and_are_resumed() {
+    let config = config("deepseek-v3");
+    let rate = 0.01_f32;
+    let recipe =
+        Recipe { steps: 4, aux_loss: 0.0, z_loss: 0.0, router_bias_rate: f64::from(rate), ..recipe() };
+    let (_, cann) = cards(Mode::Parallel, 4);
+    let batch = |step| Batch::scattered(step, recipe.global_batch, recipe.seq, config.vocab_size);
+    let bits = |parts: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, Vec<u8>> {
+        parts
+            .iter()
+            .filter(|(name, _)| name.ends_with("correction_bias"))
+            .map(|(name, bytes)| (name.clone(), bytes.clone()))
+            .collect()
+    };
+    let one = Layout { micro_batch: 4, ..Layout::ONE };
+    // Each step moves each bias by the rate, by the counts of its step.
+    let mut trainer = start(&cann, &config, &recipe, one);
+    let mut expected = vec![vec![0.0_f32; 12]; config.mixtures().count()];
+    let mut counts = Vec::new();
+    for step in 0..4 {
+        let routers = trainer.step(&batch(step)).unwrap().routers.unwrap();
+        for (biases, tokens) in expected.iter_mut().zip(&routers.tokens) {
+            let mean = tokens.iter().sum::<u64>() as f64 / tokens.len() as f64;
+            for (bias, tokens) in biases.iter_mut().zip(tokens) {
+                *bias += rate * (mean - *tokens as f64).partial_cmp(&0.0).unwrap() as i8 as f32;
+            }
+        }
+        counts.push(routers.tokens);
+    }
+    let whole = whole_parts(&mut trainer);
+    let expected: Vec<u8> = expected.iter().flatten().flat_map(|bias| bias.to_le_bytes()).collect();
+    assert_eq!(bits(&whole).into_values().flatten().collect::<Vec<u8>>(), expected);
+    assert!(!whole.keys().any(|name| name.contains("moment.") && name.contains("correction_bias")));
+    // An exported model in bf16 has the biases in f32.
+    let (folder, checkpoint) = saved(&mut trainer);
+    let model = folder.path().join("exported");
+    export(&checkpoint, &fixture("deepseek-v3"), None, DType::BF16, &model).unwrap();
+    let exported = Checkpoint::open(&model).unwrap();
+    let read = |name: &String| exported.read_f32(name).unwrap().1;
+    let biases: Vec<f32> = bits(&whole).keys().flat_map(read).collect();
+    assert_eq!(biases.iter().flat_map(|bias| bias.to_le_bytes()).collect::<Vec<u8>>(), expected);
+    assert!(biases.iter().any(|bias| *bias != bf16(*bias)), "{biases:?}");
+    // Other layouts have the same biases, also if a run is interrupted.
+    for layout in [
+        Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, ..Layout::ONE },
+        Layout { data: 4, expert: 2, micro_batch: 1, ..Layout::ONE },
+        Layout { stages: 2, data: 2, micro_batch: 2, ..Layout::ONE },
+    ] {
+        let mut first = start(&cann, &config, &recipe, layout);
+        (0..2).for_each(|step| {
+            assert_eq!(first.step(&batch(step)).unwrap().routers.unwrap().tokens, counts[step as usize])
+        });
+        let (_folder, checkpoint) = saved(&mut first);
+        let mut second = start(&cann, &config, &recipe, one);
+        second.restore(&checkpoint, first.progress()).unwrap();
+        (2..4).for_each(|step| {
+            assert_eq!(second.step(&batch(step)).unwrap().routers.unwrap().tokens, counts[step as usize])
+        });
+        assert_eq!(bits(&whole_parts(&mut second)), bits(&whole), "{layout:?}");
+    }
+    let refused =
+        |name: &str| compile(&self::config(name), &recipe, &one, Target::ANY).unwrap_err().to_string();
+    let message = refused("mixtral");
+    assert!(message.contains("router_bias_rate: the model has no biases of choices"), "{message}");
 }

@@ -106,6 +106,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ),
     ("training.max-norm clip-grad max-grad-norm", "train", "use --clip-norm N"),
     ("moe-aux-loss-coeff router-aux-loss-coef", "train", "use --aux-loss COEFFICIENT"),
+    ("moe-router-bias-update-rate", "train", "use --router-bias-rate RATE"),
     ("moe-z-loss-coeff", "train", "use --z-loss COEFFICIENT"),
     ("training.dtype training.mixed-precision-param bf16 fp16", "train", "use --dtype bf16 or --dtype f16"),
     ("training.dataset training.dataset-path dataset data-path", "train", "use --data PATH"),

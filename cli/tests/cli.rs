@@ -32,6 +32,7 @@ const OF_A_STEP: [&str; 17] = [
     "clip-norm",
     "aux-loss",
     "z-loss",
+    "router-bias-rate",
 ];
 
 /// Placeholder in [`OPTIONS`] for [`OF_A_MESH`].

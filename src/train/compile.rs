@@ -12,7 +12,7 @@ use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
 use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{DEPTH, EXPERTS, ExpertShards, Grid, Mesh, Placed, Residual};
-use crate::program::models::trained;
+use crate::program::models::{choice_biases, trained};
 use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
@@ -457,7 +457,11 @@ pub fn compile(
         plans.push((run.part, run.schedule(StepOrder::Overlapped, recipe, layout, target)?));
     }
     // All parts have the same weights and states.
-    let kept = kept(&lowered.parts[0].1);
+    let mut kept = kept(&lowered.parts[0].1);
+    // Adapters have their own checkpoints.
+    if recipe.lora.is_none() {
+        kept.extend(biases(config, &lowered.parts[0].1));
+    }
     let kept = match layout.stages {
         1 => kept,
         _ => {
@@ -566,6 +570,22 @@ impl Lowered {
     }
 }
 
+/// Returns the biases of choices, which have no optimizer states. A checkpoint has them even if
+/// they never change, so that it has all weights of the model.
+fn biases(config: &ModelConfig, lowered: &Placed) -> Vec<ShardedTensor> {
+    let find = |(_, name): (usize, String)| lowered.program.find(Role::Param, &name);
+    let ids = choice_biases(config).into_iter().filter_map(find);
+    ids.map(|id| sharded(lowered, id)).collect()
+}
+
+fn sharded(lowered: &Placed, id: ValueId) -> ShardedTensor {
+    let value = &lowered.program.values[id];
+    ShardedTensor {
+        source: value.source.clone(),
+        ..ShardedTensor::placed(&value.name, &value.shape, value.dtype, &lowered.mesh, &lowered.layouts[id])
+    }
+}
+
 /// Returns the tensors of a checkpoint, without copies and states of a single step.
 fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
     let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
@@ -574,9 +594,5 @@ fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
         Role::State => !is_of_one_step(&value.name),
         Role::Input | Role::Result => false,
     };
-    let tensor = |(id, value): (ValueId, &Value)| ShardedTensor {
-        source: value.source.clone(),
-        ..ShardedTensor::placed(&value.name, &value.shape, value.dtype, &lowered.mesh, &lowered.layouts[id])
-    };
-    lowered.program.values.iter().filter(is_kept).map(tensor).collect()
+    lowered.program.values.iter().filter(is_kept).map(|(id, _)| sharded(lowered, id)).collect()
 }

@@ -42,6 +42,9 @@ pub struct Recipe {
     pub aux_loss: f64,
     /// Coefficient of the mean square of the routers' `ln Σ exp(logit)`. 0 disables it.
     pub z_loss: f64,
+    /// Change of the bias of each expert's choice in a step, as in DeepSeek-V3. 0 leaves the biases
+    /// unchanged.
+    pub router_bias_rate: f64,
     /// Update rule of the weights.
     pub optimizer: Optimizer,
     /// Learning rate by step.
@@ -106,6 +109,7 @@ impl Default for Recipe {
             clip_norm: 1.0,
             aux_loss: 0.0,
             z_loss: 0.0,
+            router_bias_rate: 0.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
             pipeline: Pipeline::default(),
@@ -244,9 +248,12 @@ impl Recipe {
         let Schedule { lr, min_lr, .. } = self.schedule;
         need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);
         need("schedule.min_lr", "0 to lr", min_lr.to_string(), not_negative(min_lr) && min_lr <= lr);
-        for (key, value) in
-            [("clip_norm", self.clip_norm), ("aux_loss", self.aux_loss), ("z_loss", self.z_loss)]
-        {
+        for (key, value) in [
+            ("clip_norm", self.clip_norm),
+            ("aux_loss", self.aux_loss),
+            ("z_loss", self.z_loss),
+            ("router_bias_rate", self.router_bias_rate),
+        ] {
             need(key, "0 (none) or more", value.to_string(), not_negative(value));
         }
         let LossScaling { initial, growth_steps, hysteresis } = self.loss_scale;

@@ -10,9 +10,12 @@
 //! exp(logitₑ))²` over the same tokens and layers. The losses of a step are the means of its
 //! micro-batches, weighted by their tokens.
 
+use std::cmp::Ordering;
+
 use crate::base::{Diagnostic, Diagnostics};
 use crate::config::{ModelConfig, Scores};
-use crate::program::models::RouterLosses;
+use crate::exec::{self, Shards};
+use crate::program::models::{RouterLosses, choice_biases};
 
 use super::compile::Layout;
 use super::program::name;
@@ -66,6 +69,36 @@ impl RouterOutcome {
     }
 }
 
+/// Moves the biases of choices by `rate`: up for experts with fewer tokens than the mean of their
+/// layer, down for experts with more.
+///
+/// All ranks have the same counts, so a replicated bias stays equal on all of them.
+pub(super) fn move_biases(
+    shards: &Shards<'_>,
+    config: &ModelConfig,
+    routers: &RouterOutcome,
+    rate: f32,
+) -> Result<(), exec::Error> {
+    let biases = choice_biases(config);
+    for part in shards.weights().iter().flatten() {
+        let tensor = part.tensor();
+        let Some((row, _)) = biases.iter().find(|(_, name)| *name == tensor.name) else { continue };
+        let tokens = &routers.tokens[*row];
+        let (count, sum) = (tokens.len() as u64, tokens.iter().sum::<u64>());
+        let old = part.read()?;
+        let numbers = old.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let own = tokens[tensor.ranges[0].clone()].iter();
+        let moved = numbers.zip(own).map(|(bias, tokens)| match (tokens * count).cmp(&sum) {
+            Ordering::Less => bias + rate,
+            Ordering::Equal => bias,
+            Ordering::Greater => bias - rate,
+        });
+        let moved: Vec<u8> = moved.flat_map(f32::to_le_bytes).collect();
+        part.write(0, &moved)?;
+    }
+    Ok(())
+}
+
 /// Factors of the sums of one micro-batch in the losses of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouterFactors {
@@ -110,8 +143,18 @@ pub(super) fn check(config: &ModelConfig, recipe: &Recipe) -> Result<(), Diagnos
             problems.push(problem.help(format!("remove {}", option(key))));
         } else if key == "aux_loss" && config.mixtures().any(|(_, of)| of.router.scores == Scores::Sigmoid) {
             let problem = refuse("the scores of a router by sigmoid are not the shares of its experts");
-            problems.push(problem.expected("0").help("remove --aux-loss"));
+            let help = "remove --aux-loss, or use --router-bias-rate if the router has a bias";
+            problems.push(problem.expected("0").help(help));
         }
+    }
+    let rate = recipe.router_bias_rate;
+    let refuse = |what: &str| Diagnostic::new("recipe: router_bias_rate", what).found(rate);
+    if rate > 0.0 && choice_biases(config).is_empty() {
+        let problem = refuse("the model has no biases of choices").expected("0");
+        problems.push(problem.help("remove --router-bias-rate, or use --aux-loss"));
+    } else if rate > 0.0 && recipe.lora.is_some() {
+        let problem = refuse("adapters have no place for the biases of choices").expected("0");
+        problems.push(problem.help("remove --router-bias-rate or --lora"));
     }
     problems.into_result(())
 }

@@ -32,7 +32,7 @@ use super::loss_scale::LossScale;
 use super::memory;
 use super::program::{StepPart, name};
 use super::recipe::{Recipe, TrainingPrecision};
-use super::routers::{RouterFactors, RouterOutcome};
+use super::routers::{RouterFactors, RouterOutcome, move_biases};
 
 /// Result of a training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -322,6 +322,10 @@ impl Trainer {
             if !value.is_finite() && !outcome.is_skipped {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
             }
+        }
+        let rate = self.recipe.router_bias_rate as f32;
+        if let Some(routers) = outcome.routers.as_ref().filter(|_| rate > 0.0 && !outcome.is_skipped) {
+            self.engine.load(|shards| move_biases(shards, &self.config, routers, rate))?;
         }
         self.advance(&outcome);
         self.times.seconds = match window.filter(|_| self.has_clock) {

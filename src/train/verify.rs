@@ -126,7 +126,8 @@ pub fn gradients(
     let optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 };
     let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer, ..recipe.clone() };
     let compiled = compile(config, &recipe, &layout, target_of(cann, &options.group, &options.kernels))?;
-    let is_trained = |name: &String| compiled.sharding.has(name);
+    // Biases of choices are stored too, but have no gradient.
+    let is_trained = |name: &String| compiled.sharding.has(&format!("{}{name}", STATES[2]));
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
     let names: Vec<String> = params.filter(is_trained).collect();
     let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;

@@ -239,6 +239,10 @@ struct Overrides {
     /// exponentials of the logits [default: 0]
     #[arg(long, value_name = "COEFFICIENT", help_heading = "Optimizer")]
     z_loss: Option<f64>,
+    /// Change per step of the bias that DeepSeek-V3 and similar routers add for the choice of
+    /// experts: up for experts with fewer tokens than the mean, down for others [default: 0]
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
+    router_bias_rate: Option<f64>,
     /// Pipeline schedule: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER", help_heading = "Parallelism", display_order = 800)]
     pipeline: Option<Pipeline>,
@@ -272,6 +276,7 @@ impl Overrides {
         set(&mut recipe.clip_norm, self.clip_norm);
         set(&mut recipe.aux_loss, self.aux_loss);
         set(&mut recipe.z_loss, self.z_loss);
+        set(&mut recipe.router_bias_rate, self.router_bias_rate);
         match (self.optimizer, recipe.optimizer) {
             (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
             (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => {

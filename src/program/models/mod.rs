@@ -47,7 +47,7 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
-pub use routers::{RouterLosses, RouterSums};
+pub use routers::{RouterLosses, RouterSums, choice_biases};
 pub(crate) use stored::layer_of_weight;
 pub use stored::{QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_weight, stored_tensors};
 

@@ -9,7 +9,7 @@
 //! Not here: coefficients and the number of tokens. The caller multiplies by them.
 
 use crate::base::DType;
-use crate::config::{FeedForwardPart, Mixture, Scores};
+use crate::config::{FeedForwardPart, Mixture, ModelConfig, Scores};
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::Role;
 use crate::program::op::Kind;
@@ -36,6 +36,16 @@ pub struct RouterSums {
     pub balance: Option<Operand>,
     /// `[]` f32: the sum of `(ln Σₑ exp(logitₑ))²`.
     pub squares: Option<Operand>,
+}
+
+/// Returns the names of the biases of choices. Each has its place among the layers with a mixture,
+/// which is a row of [`RouterSums::tokens`].
+#[must_use]
+pub fn choice_biases(config: &ModelConfig) -> Vec<(usize, String)> {
+    let tensors = &config.family.table().tensors;
+    let mixtures = config.mixtures().enumerate();
+    let biases = mixtures.filter(|(_, (_, mixture))| mixture.router.has_choice_bias);
+    biases.map(|(row, (layer, _))| (row, tensors.layer(layer, tensors.experts.choice_bias))).collect()
 }
 
 /// Inputs of the sums.

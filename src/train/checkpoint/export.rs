@@ -5,7 +5,7 @@
 //! exported as one tensor per expert and matrix. The folder appears when it is complete, and one
 //! tensor is in memory at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -22,7 +22,7 @@ use super::sharding::NOT_THE_SOURCE;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use crate::generate::Model;
-use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
+use crate::program::models::{Head, RunShape, checkpoint_tensors, choice_biases, decoder};
 use crate::program::{Form, Source, StoredDims, TensorStack};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
@@ -70,6 +70,7 @@ pub struct Exported {
 struct ExportedWeight<'a> {
     name: &'a str,
     shape: &'a Shape,
+    dtype: DType,
     /// Ascending elements, without gaps.
     pieces: Vec<Piece<'a>>,
 }
@@ -185,11 +186,11 @@ pub fn export_adapter(
     if !shapes.keys().any(|name| name.starts_with(PEFT_PREFIX)) {
         problems.push(Diagnostic::new(checkpoint.path().display().to_string(), "has no adapters"));
     }
-    let weights = weights(checkpoint, &shapes, &mut problems);
+    let weights = weights(checkpoint, &shapes, &|_| DType::F32, &mut problems);
     problems.into_result(())?;
     let (bytes, files) = publish(into, |folder| {
         let path = folder.join("adapter_model.safetensors");
-        write_file(&path, &weights, DType::F32, &|weight| numbers(checkpoint, weight, DType::F32))?;
+        write_file(&path, &weights, &|weight| numbers(checkpoint, weight))?;
         write_json(&folder.join("adapter_config.json"), &lora.to_json(&model.display().to_string()))?;
         Ok(weights.iter().map(|weight| Bytes::of(weight.shape.elems(), 4)).sum())
     })?;
@@ -257,16 +258,17 @@ fn export_in(
         Diagnostic::new(path.display().to_string(), "cannot be read").found(error).help(help).into()
     });
     let config = config.and_then(|text| ModelConfig::text_alone(CONFIG, &text));
-    let shapes = config.clone().and_then(|text| shapes(&text));
-    let (config, shapes) = match (config, shapes) {
-        (Ok(config), Ok(shapes)) => (config, shapes),
+    let tensors = config.clone().and_then(|text| tensors(&text));
+    let (config, (shapes, biases)) = match (config, tensors) {
+        (Ok(config), Ok(tensors)) => (config, tensors),
         (_, Err(found)) | (Err(found), _) => {
             problems.append(found);
             return Err(problems.into());
         }
     };
+    let dtype_of = |name: &str| if biases.contains(name) { DType::F32 } else { dtype };
     let (weights, base) = match lora {
-        None => (weights(checkpoint, &shapes, &mut problems), None),
+        None => (weights(checkpoint, &shapes, &dtype_of, &mut problems), None),
         Some(lora) => {
             let folder = tempfile::tempdir().map_err(|error| Error::write(into, "cannot be made", &error))?;
             let adapter = folder.path().join("adapter");
@@ -275,36 +277,45 @@ fn export_in(
             let base = base.map(|base| base.checkpoint);
             let weights = shapes
                 .iter()
-                .map(|(name, shape)| ExportedWeight { name, shape, pieces: Vec::new() })
+                .map(|(name, shape)| ExportedWeight {
+                    name,
+                    shape,
+                    dtype: dtype_of(name),
+                    pieces: Vec::new(),
+                })
                 .collect();
             (weights, base.map_err(|found| problems.append(found)).ok())
         }
     };
     problems.into_result(())?;
     let numbers = |weight: &ExportedWeight<'_>| match &base {
-        None => numbers(checkpoint, weight, dtype),
-        Some(base) => match base.read_whole(weight.name, dtype) {
+        None => numbers(checkpoint, weight),
+        Some(base) => match base.read_whole(weight.name, weight.dtype) {
             Ok((_, bytes)) => Ok(bytes),
             Err(error) => Err(Diagnostic::new(model.display().to_string(), error.to_string()).into()),
         },
     };
     let (bytes, files) = publish(into, |folder| {
-        let bytes = write_weights(&weights, dtype, folder, file_bytes, &numbers)?;
+        let bytes = write_weights(&weights, folder, file_bytes, &numbers)?;
         copy_files(model, &config, dtype, folder).map(|()| bytes)
     })?;
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
-fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
+/// Returns the shapes of a model's tensors, and the biases of choices of experts. A rounded bias
+/// would change choices, so published files store it in f32.
+fn tensors(config: &str) -> Result<(BTreeMap<String, Shape>, BTreeSet<String>), Diagnostics> {
     let config = ModelConfig::from_json(config)?;
     let run = RunShape::new(1, 1, 1);
-    Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
+    let shapes = checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?);
+    Ok((shapes, choice_biases(&config).into_iter().map(|(_, name)| name).collect()))
 }
 
 /// Returns the pieces of each weight. Missing and surplus tensors are problems.
 fn weights<'a>(
     checkpoint: &'a Checkpoint,
     shapes: &'a BTreeMap<String, Shape>,
+    dtype_of: &dyn Fn(&str) -> DType,
     problems: &mut Diagnostics,
 ) -> Vec<ExportedWeight<'a>> {
     let mut pieces: BTreeMap<&str, Vec<Piece<'_>>> = BTreeMap::new();
@@ -369,7 +380,7 @@ fn weights<'a>(
                     .found(format!("{end} elements")),
             );
         }
-        weights.push(ExportedWeight { name, shape, pieces });
+        weights.push(ExportedWeight { name, shape, dtype: dtype_of(name), pieces });
     }
     weights
 }
@@ -378,12 +389,11 @@ type ExportedNumbers<'a> = dyn Fn(&ExportedWeight<'_>) -> Result<Vec<u8>, Error>
 
 fn write_weights(
     weights: &[ExportedWeight<'_>],
-    dtype: DType,
     folder: &Path,
     file_bytes: u64,
     numbers: &ExportedNumbers<'_>,
 ) -> Result<Bytes, Error> {
-    let bytes_of = |weight: &ExportedWeight<'_>| Bytes::of(weight.shape.elems(), dtype.size_bytes()).0;
+    let bytes_of = |weight: &ExportedWeight<'_>| Bytes::of(weight.shape.elems(), weight.dtype.size_bytes()).0;
     let mut files: Vec<&[ExportedWeight<'_>]> = Vec::new();
     let mut rest = weights;
     while !rest.is_empty() {
@@ -402,7 +412,7 @@ fn write_weights(
             1 => "model.safetensors".to_owned(),
             count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
-        write_file(&folder.join(&name), weights, dtype, numbers)?;
+        write_file(&folder.join(&name), weights, numbers)?;
         places.extend(weights.iter().map(|weight| (weight.name.to_owned(), Value::String(name.clone()))));
     }
     let bytes: u64 = weights.iter().map(bytes_of).sum();
@@ -416,16 +426,15 @@ fn write_weights(
 fn write_file(
     path: &Path,
     weights: &[ExportedWeight<'_>],
-    dtype: DType,
     numbers: &ExportedNumbers<'_>,
 ) -> Result<(), Error> {
     let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
     let mut end = 0;
     let entries = weights.iter().map(|weight| {
         let begin = end;
-        end += weight.shape.elems() * dtype.size_bytes();
-        let info =
-            TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
+        end += weight.shape.elems() * weight.dtype.size_bytes();
+        let dtype = stored(weight.dtype);
+        let info = TensorInfo { dtype, shape: weight.shape.to_vec(), data_offsets: (begin, end) };
         (weight.name.to_owned(), info)
     });
     let header = header("format", "pt".to_owned(), entries.collect())
@@ -435,7 +444,8 @@ fn write_file(
     weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
 }
 
-fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
+fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>) -> Result<Vec<u8>, Error> {
+    let dtype = weight.dtype;
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
     for piece in &weight.pieces {
         let (from, bytes) = checkpoint.read_stored(piece.tensor, &piece.ranges)?;

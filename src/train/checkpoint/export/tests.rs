@@ -265,12 +265,11 @@ fn a_stack_is_exported_as_the_tensors_of_the_published_files() {
     let resharded = Checkpoint::latest(&into).unwrap().unwrap();
     for (checkpoint, into) in [(&saved, "export-a"), (&resharded, "export-b")] {
         let mut problems = Diagnostics::new();
-        let weights = weights(checkpoint, &shapes, &mut problems);
+        let weights = weights(checkpoint, &shapes, &|_| DType::F32, &mut problems);
         problems.into_result(()).unwrap();
         let into = folder.path().join(into);
         fs::create_dir(&into).unwrap();
-        write_weights(&weights, DType::F32, &into, 200, &|weight| numbers(checkpoint, weight, DType::F32))
-            .unwrap();
+        write_weights(&weights, &into, 200, &|weight| numbers(checkpoint, weight)).unwrap();
         let exported = weights::Checkpoint::open(&into).unwrap();
         assert_eq!(exported.tensors().len(), expected.len());
         for (name, numbers) in &expected {
@@ -300,7 +299,7 @@ fn stacks_that_do_not_fit_the_model_are_named() {
     let shapes: BTreeMap<String, Shape> =
         (0..3).map(|expert| (format!("l.3.experts.{expert}.up.weight"), [4, 3].into())).collect();
     let mut problems = Diagnostics::new();
-    let found = weights(&checkpoint, &shapes, &mut problems);
+    let found = weights(&checkpoint, &shapes, &|_| DType::F32, &mut problems);
     let lines = problems.items().iter().map(ToString::to_string).collect::<Vec<_>>();
     let ends = [
         "down: a weight that the model does not have: found l.3.experts.0.down.weight and 4 more; \
