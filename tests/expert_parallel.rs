@@ -1,5 +1,6 @@
 //! Training with experts sharded over an axis that also distributes sequences: gradients of
 //! transformers and of one card on each layout, and which collectives there are.
+#![expect(clippy::print_stdout, reason = "a test shows its figures")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,10 +12,14 @@ use ascend_tp::program::op::Kind;
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::program::{Role, ValueId};
 use ascend_tp::schedule::Target;
+use ascend_tp::train::data::Batch;
 use ascend_tp::train::init::{self, Init};
 use ascend_tp::train::verify::{Gradients, gradients};
-use ascend_tp::train::{Layout, Recipe, Recompute, TrainingPrecision, Zero, compile, layouts, lower};
+use ascend_tp::train::{
+    Layout, Recipe, Recompute, StepOutcome, Trainer, TrainingPrecision, Zero, compile, layouts, lower,
+};
 
+use crate::common::cases::{cases, first_cases};
 use crate::common::{cann, fixture, open};
 use crate::gradients::{Fixture, WIDER_BOUND};
 
@@ -143,4 +148,58 @@ fn cards_without_experts_are_refused() {
     assert!(message.contains("expected at most 8, found 16"), "{message}");
     let message = refused("mixtral", Layout { data: 4, expert: 3, ..Layout::ONE });
     assert!(message.contains("does not divide the data-parallel cards"), "{message}");
+}
+
+const SIXTY: usize = 60;
+
+/// Two layouts run a few steps in the suite. `cargo xtask soak suite expert_parallel::` runs all
+/// steps on all layouts.
+#[test]
+fn a_run_follows_one_card() {
+    let few = 6;
+    let of = |data, expert| Layout { data, expert, micro_batch: 4 / data, ..Layout::ONE };
+    let layouts = [
+        Layout { zero: Zero::Weights, ..of(4, 2) },
+        Layout { stages: 2, ..of(2, 2) },
+        of(4, 4),
+        Layout { tensor: 2, ..of(2, 2) },
+        of(4, 2),
+        Layout { zero: Zero::Moments, ..of(4, 2) },
+    ];
+    let cann = cann(8);
+    let model = open(&fixture("qwen3-moe"));
+    let recipe = Recipe { steps: SIXTY, global_batch: 8, seq: 8, aux_loss: 0.02, ..Recipe::default() };
+    let steps = cases(few).min(SIXTY);
+    let run = |layout: Layout| -> Vec<StepOutcome> {
+        let mut trainer =
+            Trainer::of_model(&cann, &model).recipe(recipe.clone()).layout(layout).start().unwrap();
+        let batch = |step| Batch::scattered(step, recipe.global_batch, recipe.seq, model.config.vocab_size);
+        (0..steps as u64).map(|step| trainer.step(&batch(step)).unwrap()).collect()
+    };
+    let one = run(Layout { micro_batch: 4, ..Layout::ONE });
+    for layout in first_cases(&layouts, 2) {
+        let mut compared = 0;
+        for (found, expected) in run(*layout).iter().zip(&one) {
+            let place = format!("{layout:?}, step {}", expected.step);
+            let [own, other] = [found, expected].map(|step| step.routers.as_ref().unwrap());
+            // A rounding can change one choice of the step, and then the following steps differ.
+            let changed = own.tokens.iter().flatten().zip(other.tokens.iter().flatten());
+            let changed: u64 = changed.map(|(a, b)| a.abs_diff(*b)).sum();
+            if changed > 0 {
+                println!("{place}: {} choices differ", changed / 2);
+                assert!(changed <= 2, "{place}: {changed} counts differ");
+                break;
+            }
+            let relative = |found: f64, expected: f64| (found / expected - 1.0).abs();
+            let off = [
+                relative(found.loss, expected.loss),
+                relative(own.aux_loss.unwrap(), other.aux_loss.unwrap()),
+                relative(found.grad_norm, expected.grad_norm) / 2.0,
+            ];
+            assert!(off.iter().all(|off| *off <= 1e-5), "{place}: {off:?}");
+            compared += 1;
+        }
+        println!("{layout:?}: {compared} steps agree");
+        assert!(compared >= few, "{layout:?}: {compared} steps");
+    }
 }
