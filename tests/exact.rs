@@ -17,6 +17,7 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile};
 
 use crate::common::cann;
+use crate::common::cases::is_sampled;
 use crate::common::trainers::{save, whole_parts};
 use crate::training::{Golden, follows};
 
@@ -184,11 +185,15 @@ fn every_family_has_the_same_bits() {
     let full = Recipe { steps: 2, ..recipe(TrainingPrecision::F32) };
     let lora = Some("rank=2,alpha=4,targets=all-linear".parse().unwrap());
     let lora = Recipe { lora, ..full };
-    for name in ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"] {
+    let families = ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"];
+    for (at, name) in families.into_iter().enumerate() {
+        let is_in = |(number, _): &(usize, Layout)| *number == 0 || is_sampled(at + number, 2);
+        let layouts = layouts.into_iter().enumerate().filter(is_in).map(|(_, layout)| layout);
+        let layouts: Vec<Layout> = layouts.collect();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
         let config = Model::open_config(&folder).unwrap();
         are_alike(&config, &full, &layouts);
-        are_alike(&config, &lora, &layouts[..3]);
+        are_alike(&config, &lora, &layouts[..2]);
     }
 }
 

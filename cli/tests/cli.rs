@@ -12,7 +12,7 @@ use crate::{command, fixture, json, root, run, stderr, stdout, succeeds, words};
 const STEP: &str = "(of a step)";
 
 /// Options of commands about a training step.
-const OF_A_STEP: [&str; 17] = [
+const OF_A_STEP: [&str; 20] = [
     "recipe",
     "steps",
     "global-batch",

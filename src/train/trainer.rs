@@ -286,19 +286,7 @@ impl Trainer {
             let run = run_window(&self.engine);
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
-                let name = self.phase_name(part, part_index);
-                // The lead of an early rank counts in the run before.
-                let start_ns =
-                    self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
-                let spans = self.engine.spans().to_vec();
-                phases.push(Phase {
-                    name,
-                    program: program.0,
-                    start_ns,
-                    end_ns: run.end,
-                    spans,
-                    calls: Vec::new(),
-                });
+                phases.push(self.phase(part, part_index, program, &run));
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, tensor) in outputs.iter() {
@@ -333,6 +321,20 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((outcome, phases))
+    }
+
+    /// Returns the phase of the run that has just ended.
+    fn phase(&self, part: StepPart, at: usize, program: ProgramId, run: &Range<u64>) -> Phase {
+        // The lead of an early rank counts in the run before.
+        let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
+        Phase {
+            name: self.phase_name(part, at),
+            program: program.0,
+            start_ns,
+            end_ns: run.end,
+            spans: self.engine.spans().to_vec(),
+            calls: Vec::new(),
+        }
     }
 
     fn phase_name(&self, part: StepPart, at: usize) -> String {

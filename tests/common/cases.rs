@@ -25,6 +25,12 @@ pub(crate) fn stride(nth: usize) -> usize {
     nth.div_ceil(cases(1))
 }
 
+/// Returns whether the case of this number belongs to the sample: every `nth` one in the suite, all
+/// of them in a long soak.
+pub(crate) fn is_sampled(number: usize, nth: usize) -> bool {
+    number.is_multiple_of(stride(nth))
+}
+
 fn number(variable: &str) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}: expected a number, found `{text}`")),

@@ -16,7 +16,7 @@ use ascend_tp::program::{Builder, HostTensor, Kind, Role, ValueId};
 use ascend_tp::{Mesh, Pins, parallelize};
 
 use super::{Data, check};
-use crate::common::cases::{cases, first_cases, seed};
+use crate::common::cases::{cases, first_cases, is_sampled, seed};
 use crate::common::random::Random;
 use crate::common::{Tensors, cann};
 
@@ -459,8 +459,8 @@ fn what_verify_accepts_is_what_the_cards_hold() {
     // Seven operands have too many layouts for a test. The other test draws a few layouts.
     let has_few = |sample: &Sample| sample.operands.len() < 7;
     let all = samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts());
-    for sample in all.filter(has_few) {
-        for cards in 2..=4 {
+    for (at, sample) in all.filter(has_few).enumerate() {
+        for cards in (2..=4).filter(|cards| *cards == 2 || is_sampled(at + cards, 2)) {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let found = accepted(&sample, &mesh);
             assert!(found.len() > 1, "{}: nothing but whole operands is accepted", sample.kind.row().name);
