@@ -1,5 +1,4 @@
-//! Adapters that requests choose: each request gets the numbers of its adapter, merged into the
-//! weights.
+//! Adapters that requests choose: each request gets the numbers of weights with its adapter.
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,5 @@
 //! Training with experts sharded over an axis that also distributes sequences: gradients of
 //! transformers and of one card on each layout, and which collectives there are.
-#![expect(clippy::print_stdout, reason = "a test shows its figures")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -116,7 +116,7 @@ fn is_timeout(error: &Error) -> bool {
 #[derive(Default)]
 struct Kills {
     made: BTreeMap<&'static str, BTreeMap<Option<Checker>, usize>>,
-    /// All classes, of which a sample was judged.
+    /// All classes. A sample was judged.
     classes: BTreeSet<&'static str>,
     /// Number of mutants that a rule excluded.
     equivalent: usize,

@@ -362,7 +362,7 @@ fn replicas_share_the_requests() {
     for (prompt, expected) in PROMPTS.iter().zip(&expected) {
         assert_eq!(engine.submit(request(prompt)).unwrap().wait().unwrap()[0].ids, expected.ids);
     }
-    // None of them waited for the end of a request of the second replica.
+    // No request waited for the end of a request of the second replica.
     assert_eq!(engine.load().unwrap()[1].running, 2);
 }
 

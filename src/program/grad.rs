@@ -239,7 +239,9 @@ pub fn gradients_with(
     let mut depends = vec![false; build.program().values.len()];
     wanted.iter().for_each(|operand| depends[operand.id().index()] = true);
     for op in build.program().ops.values() {
-        if op.operands.iter().any(|operand| depends[operand.index()]) {
+        let numbers = op.operands.iter().enumerate();
+        let mut numbers = numbers.filter(|(at, _)| !op.kind.row().shape_only.contains(at));
+        if numbers.any(|(_, operand)| depends[operand.index()]) {
             // Integers, such as chosen experts, are constants.
             let is_float = |result: &ValueId| build.program().values[*result].dtype.is_float();
             op.results.iter().for_each(|result| depends[result.index()] = is_float(result));

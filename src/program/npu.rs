@@ -14,6 +14,7 @@ pub(super) mod experts;
 pub(super) mod frozen;
 pub(crate) mod joined;
 pub(super) mod loss;
+mod quantised;
 pub(super) mod training;
 pub(super) mod tree;
 pub(super) mod views;
@@ -22,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Number, Shape};
 
-use super::graph::Form;
+use self::quantised::QuantisedProduct;
 use super::op::Kind;
 use crate::call::{BufferId, Call, View};
 
@@ -322,29 +323,6 @@ pub(super) fn row_scale(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-impl Emit<'_> {
-    /// Writes the scales of the f32 rows of `x`.
-    fn row_scales(&mut self, x: View, out: View) {
-        let magnitudes = self.temporary(DType::F32, x.shape.clone());
-        let [largest, divisor] = [x.shape[0], 1].map(|count| self.temporary(DType::F32, [count]));
-        let indices = self.temporary(DType::I64, [x.shape[0]]);
-        self.calls.extend([
-            Call::Abs { x, out: magnitudes.clone() },
-            Call::MaxDim { x: magnitudes, values: largest.clone(), indices, dim: 1 },
-            Call::Fill { into: divisor.clone(), value: Number::Float(Form::LARGEST.into()) },
-            Call::Div { a: largest, b: divisor, out },
-        ]);
-    }
-
-    /// Writes the integers of the f32 rows of `x` with these scales.
-    fn quantised_rows(&mut self, x: View, scales: View, out: View) {
-        let divisors = self.temporary(DType::F32, scales.shape.clone());
-        let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
-        self.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
-        self.calls.push(Call::Quantize { x, scales: divisors, out });
-    }
-}
-
 pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Quantise { dims } = kind else { return };
     let (x, scales, out) = (emit.view(0), emit.view(1), emit.out());
@@ -436,50 +414,6 @@ pub(super) fn static_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, [m, n], |emit, out| {
         emit.quantised_product(QuantisedProduct { x, tokens, w, scale, bias, out });
     });
-}
-
-struct QuantisedProduct {
-    x: View,
-    /// Row scales of `x`, `[m]`.
-    tokens: View,
-    w: View,
-    /// Row scales of `w`, `[n]`.
-    scale: View,
-    /// Integers that are added to the sums, `[n]`.
-    bias: Option<View>,
-    out: View,
-}
-
-impl Emit<'_> {
-    fn quantised_product(&mut self, of: QuantisedProduct) {
-        let QuantisedProduct { x, tokens, w, scale, bias, out } = of;
-        if out.dtype != DType::F32 {
-            let x = self.dense(x);
-            let bias = bias.map(|bias| Box::new(self.dense(bias)));
-            self.calls.push(Call::QuantMatmul { x, w, scale, tokens, bias, out });
-            return;
-        }
-        // aclnnQuantMatmulV4 returns 16-bit results. In f32, products of 8-bit integers and sums
-        // below 2^24 are exact.
-        let [a, b] = [&x, &w].map(|view| self.temporary(DType::F32, view.shape.clone()));
-        let sums = self.temporary(DType::F32, out.shape.clone());
-        self.calls.extend([
-            Call::Cast { x, out: a.clone() },
-            Call::Cast { x: w, out: b.clone() },
-            Call::Matmul { a, b: b.permute(&[1, 0]), out: sums.clone() },
-        ]);
-        if let Some(bias) = bias {
-            let wide = self.temporary(DType::F32, bias.shape.clone());
-            self.calls.extend([
-                Call::Cast { x: bias, out: wide.clone() },
-                Call::Add { a: sums.clone(), b: wide, out: sums.clone() },
-            ]);
-        }
-        self.calls.extend([
-            Call::Mul { a: sums.clone(), b: scale, out: sums.clone() },
-            Call::Mul { a: sums, b: tokens.repeat(1, 1), out },
-        ]);
-    }
 }
 
 pub(super) fn add(_: &Kind, emit: &mut Emit<'_>) {

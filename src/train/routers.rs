@@ -1,4 +1,4 @@
-//! Losses of the routers of a mixture of experts, and the tokens of each expert.
+//! Losses of routers, and the tokens of each expert.
 //!
 //! Input: sums over the tokens of each micro-batch, from
 //! [`RouterSums`](crate::program::models::RouterSums). Output: the losses of the step, without
@@ -57,8 +57,8 @@ impl RouterOutcome {
         }
     }
 
-    /// Returns the tokens of the fullest expert over the mean of its layer, for the layer where
-    /// this is largest.
+    /// Returns the tokens of the fullest expert over the mean of the layer, for the layer where the
+    /// ratio is largest.
     #[must_use]
     pub fn largest_over_mean(&self) -> f64 {
         let of_layer = |tokens: &Vec<u64>| {
@@ -72,7 +72,7 @@ impl RouterOutcome {
 /// Moves the biases of choices by `rate`: up for experts with fewer tokens than the mean of their
 /// layer, down for experts with more.
 ///
-/// All ranks have the same counts, so a replicated bias stays equal on all of them.
+/// All ranks have the same counts, so a replicated bias stays equal on all ranks.
 pub(super) fn move_biases(
     shards: &Shards<'_>,
     config: &ModelConfig,

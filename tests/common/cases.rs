@@ -25,8 +25,8 @@ pub(crate) fn stride(nth: usize) -> usize {
     nth.div_ceil(cases(1))
 }
 
-/// Returns whether the case of this number belongs to the sample: every `nth` one in the suite, all
-/// of them in a long soak.
+/// Returns whether the case of this number belongs to the sample: every `nth` case in the suite,
+/// all cases in a long soak.
 pub(crate) fn is_sampled(number: usize, nth: usize) -> bool {
     number.is_multiple_of(stride(nth))
 }

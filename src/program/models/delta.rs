@@ -11,9 +11,9 @@
 //! starts at a multiple of [`CHUNK`] tokens. Everything that does not depend on the state is
 //! computed for all chunks at once.
 //!
-//! States are stored as `[i,d,r,e]`, so that a product of one token with the states of a key head is
-//! one product of dense matrices. Chunks have the dims of heads before those of tokens, for the same
-//! reason.
+//! States are stored as `[i,d,r,e]`, so that a product of one token with the states of a key head
+//! is one product of dense matrices. Chunks have the dims of heads before those of tokens, for the
+//! same reason.
 //!
 //! Not here: which state belongs to a sequence.
 
@@ -327,7 +327,7 @@ fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, 
     (concatenated(build, &results, 1), permuted(build, state, &EXCHANGED))
 }
 
-/// What the tokens of each chunk do to each other, without the state before the chunk.
+/// Effects of the tokens of each chunk on each other, without the state before the chunk.
 ///
 /// In a chunk, the state is `S`, and `u` are the rows that the tokens write. With `c` the sums of
 /// the logarithms of the decay: `u = fresh + read S`, `y = query S + scores u`, and then `S`
@@ -335,7 +335,8 @@ fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, 
 struct Within {
     /// Rows that the tokens would write to a zero state, `[b,n,i,r,t,e]`.
     fresh: Operand,
-    /// Factor of the state in the rows, `[b,n,i,r,t,d]`. It removes what the state has for a key.
+    /// Factor of the state in the rows, `[b,n,i,r,t,d]`. It removes the value that the state has for
+    /// a key.
     read: Operand,
     /// Queries times the decay up to them, `[b,n,i,r,t,d]`.
     query: Operand,

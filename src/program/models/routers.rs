@@ -32,7 +32,7 @@ pub struct RouterSums {
     /// `[m,e]` f32: tokens that each of the `m` layers with a mixture sends to each expert.
     pub tokens: Operand,
     /// `[]` f32: `Σₑ cₑ pₑ`, where `cₑ` counts the tokens of expert `e` in all layers, and `pₑ` is
-    /// the sum of its probabilities.
+    /// the sum of probabilities of `e`.
     pub balance: Option<Operand>,
     /// `[]` f32: the sum of `(ln Σₑ exp(logitₑ))²`.
     pub squares: Option<Operand>,

@@ -60,8 +60,8 @@ impl Emit<'_> {
         into
     }
 
-    /// Returns the elements of `x` `[rows,groups,size]`, with those of unused groups replaced by
-    /// negative infinity.
+    /// Returns the elements of `x` `[rows,groups,size]`, with negative infinity in place of
+    /// unused groups.
     fn best_groups(&mut self, x: &View, [kept, summed]: [usize; 2]) -> View {
         let [rows, groups, _] = [0, 1, 2].map(|dim| x.shape[dim]);
         let [largest, _] = self.top(x.clone(), 2, summed);

@@ -310,8 +310,8 @@ fn stacks_that_do_not_fit_the_model_are_named() {
     for end in ends {
         assert!(lines.iter().any(|line| line.ends_with(end)), "{end}: {lines:#?}");
     }
-    numbers(&checkpoint, &found[0], DType::F32).unwrap();
-    let message = numbers(&checkpoint, &found[2], DType::F32).unwrap_err().to_string();
+    numbers(&checkpoint, &found[0]).unwrap();
+    let message = numbers(&checkpoint, &found[2]).unwrap_err().to_string();
     assert!(message.contains("gate_up: a weight that is NaN or infinite"), "{message}");
     assert!(message.contains("found element 63 is NaN"), "{message}");
 
