@@ -239,12 +239,24 @@ fn hybrid_with_window() -> Model {
     model
 }
 
+/// Half of the schedules. The other half runs at the same time, because the threads of one
+/// emulated machine often wait for each other.
 #[test]
-fn a_request_gets_in_any_schedule_what_it_gets_alone() {
+fn a_request_gets_in_even_schedules_what_it_gets_alone() {
+    run_schedules(0);
+}
+
+#[test]
+fn a_request_gets_in_odd_schedules_what_it_gets_alone() {
+    run_schedules(1);
+}
+
+/// Runs every second schedule, from number `first` on.
+fn run_schedules(first: usize) {
     let mut models = Vec::from(MODELS.map(open_model));
     models.push(hybrid_with_window());
     let (mut preempted, mut hit, mut drafted) = (0, 0, 0);
-    for number in 0..cases(24) {
+    for number in (first..cases(24)).step_by(2) {
         let model = &models[number % models.len()];
         let number = number as u64;
         let mut schedule = Schedule::new(model, seed() * 1_000_000 + number);
@@ -265,7 +277,7 @@ fn a_request_gets_in_any_schedule_what_it_gets_alone() {
     }
     let counts = format!("{preempted} schedules with preemptions, {hit} with hits, {drafted} with drafts");
     println!("{counts}");
-    assert!(preempted >= 3 && hit >= 3 && drafted >= 3, "{counts}");
+    assert!(preempted >= 1 && hit >= 3 && drafted >= 1, "{counts}");
 }
 
 /// Random schedules of hybrids rarely preempt, because a sequence gets whole blocks of 64 tokens.
