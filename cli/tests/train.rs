@@ -312,7 +312,11 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
             "--cards 4 --mesh dp=3".to_owned(),
             vec!["--mesh: does not match the cards: expected a product of 4"],
         ),
-        ("--mesh dp=1,ep=2 --cards 2".to_owned(), vec!["--mesh: an unknown axis"]),
+        ("--mesh dp=1,xp=2 --cards 2".to_owned(), vec!["--mesh: an unknown axis"]),
+        (
+            "--mesh dp=1,ep=2 --cards 2".to_owned(),
+            vec!["layout: expert: shares experts, and the model has none"],
+        ),
         ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need one layer each"]),
         (
             "--mesh pp=2 --cards 2 --micro-batch 99".to_owned(),

@@ -373,14 +373,19 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
 
 /// Refuses cards that share experts that the model does not have.
 fn check_experts(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
-    let mut problems = Diagnostics::new();
     if layout.expert == 1 {
         return Ok(());
     }
-    let fewest = config.mixtures().map(|(_, mixture)| mixture.experts).min().unwrap_or(0);
-    if layout.expert > fewest {
-        let problem = Diagnostic::new("layout: expert", "is more cards than a layer has experts");
-        let problem = problem.expected(format!("at most {}", fewest.max(1))).found(layout.expert);
+    let mut problems = Diagnostics::new();
+    let fewest = config.mixtures().map(|(_, mixture)| mixture.experts).min();
+    let text = match fewest {
+        None => "shares experts, and the model has none",
+        Some(_) => "is more cards than a layer has experts",
+    };
+    let most = fewest.unwrap_or(1);
+    if layout.expert > most {
+        let problem = Diagnostic::new("layout: expert", text);
+        let problem = problem.expected(format!("at most {most}")).found(layout.expert);
         problems.push(problem.help("use dp instead of ep in --mesh"));
     }
     if recipe.compress.is_some() {
