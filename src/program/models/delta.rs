@@ -335,8 +335,8 @@ fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, 
 struct Within {
     /// Rows that the tokens would write to a zero state, `[b,n,i,r,t,e]`.
     fresh: Operand,
-    /// Factor of the state in the rows, `[b,n,i,r,t,d]`. It removes the value that the state has for
-    /// a key.
+    /// Factor of the state in the rows, `[b,n,i,r,t,d]`. It removes the value that the state has
+    /// for a key.
     read: Operand,
     /// Queries times the decay up to them, `[b,n,i,r,t,d]`.
     query: Operand,

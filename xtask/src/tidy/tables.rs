@@ -47,8 +47,13 @@ const MOVEMENTS: [&str; 12] = [
     "Pad",
     "Assign",
 ];
-const MAY_NAME_MOVEMENTS: [&str; 4] =
-    ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
+const MAY_NAME_MOVEMENTS: [&str; 5] = [
+    "src/collective/",
+    "src/placement/transition.rs",
+    "src/schedule/emit.rs",
+    "src/schedule/emit/windows.rs",
+    "src/compile/order.rs",
+];
 
 /// Library files that may name calls: they create, describe or verify calls.
 const MAY_NAME_CALLS: [&str; 7] = [
