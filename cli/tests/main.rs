@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod checkpoint;
 mod cli;
+mod costs;
 mod data;
 mod doctor;
 mod env;

@@ -1,8 +1,16 @@
-//! Tests of `plan --train`.
+//! Tests of `plan --train`, and generated tables of docs/COSTS.md. `UPDATE_GOLDEN=1 cargo test
+//! plan_train` rewrites the tables.
 
+use ascend_tp_planner::table::{Align, Table};
+use ascend_tp_planner::train::coefficients::TrainCoefficients;
+use ascend_tp_planner::train::points::{PointOutcome, PointRow};
+use ascend_tp_planner::train::unseen::unseen;
+use ascend_tp_planner::train::{forms, text};
+use ascend_tp_planner::validate::TRAINING;
 use serde_json::Value;
 
 use crate::plan::{json, plan, refused};
+use crate::root;
 
 const QWEN: &str = "--model qwen2.5-72b --train --seq 4096";
 
@@ -114,6 +122,156 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
             assert!(message.contains(expected), "{line}: {message}");
         }
     }
+}
+
+/// Returns the shipped training measurements, each predicted without its own page.
+fn training_rows() -> Vec<PointRow> {
+    unseen(&TRAINING).rows
+}
+
+#[test]
+fn the_validation_has_every_training_row_and_every_closed_form() {
+    let output = plan("--validate");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8(output.stdout).unwrap();
+    for row in forms::published() {
+        assert!(output.contains(&row.subject), "{}", row.subject);
+    }
+    for row in training_rows() {
+        assert!(output.contains(&row.model) && output.contains(&row.split), "{row:?}");
+    }
+}
+
+/// Returns the relative error: predicted / measured − 1.
+fn error(row: &PointRow) -> Option<f64> {
+    match row.outcome {
+        PointOutcome::Predicted(value) => Some(value / row.measured - 1.0),
+        PointOutcome::LeftOut(_) => None,
+    }
+}
+
+/// Returns median and 90th percentile of absolute errors, and the number of predicted rows.
+fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
+    let mut sizes: Vec<f64> = rows.iter().filter_map(error).map(f64::abs).collect();
+    sizes.sort_by(f64::total_cmp);
+    let at = |part: f64| {
+        sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN)
+    };
+    (at(0.5), at(0.9), sizes.len())
+}
+
+/// Formats measurements with predictions, or with the reason for an exclusion.
+fn points_table(rows: &[PointRow]) -> String {
+    let mut table = Table::new([
+        ("model", Align::Left),
+        ("split", Align::Left),
+        ("unit", Align::Left),
+        ("measured", Align::Right),
+        ("predicted", Align::Right),
+        ("error", Align::Right),
+        ("left out because", Align::Left),
+    ]);
+    for row in rows {
+        let digits = if row.measured < 100.0 { 1 } else { 0 };
+        let (predicted, error, why) = match (&row.outcome, error(row)) {
+            (PointOutcome::Predicted(value), Some(error)) => {
+                (format!("{value:.digits$}"), format!("{:+.1} %", 100.0 * error), "")
+            }
+            (PointOutcome::LeftOut(reason), _) => (String::new(), String::new(), reason.as_str()),
+            (PointOutcome::Predicted(value), None) => (format!("{value:.digits$}"), String::new(), ""),
+        };
+        table.row([
+            row.model.clone(),
+            row.split.clone(),
+            row.unit.clone(),
+            format!("{:.digits$}", row.measured),
+            predicted,
+            error,
+            why.to_owned(),
+        ]);
+    }
+    let (median, tenth, count) = errors(rows);
+    format!(
+        "{}\n{count} of {} rows: median error {:.1} %, 90th percentile {:.1} %.\n",
+        table.markdown(),
+        rows.len(),
+        100.0 * median,
+        100.0 * tenth
+    )
+}
+
+fn coefficients_table(coefficients: &TrainCoefficients) -> String {
+    let TrainCoefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
+    let rows = [
+        (
+            "product_efficiency",
+            format!("{product_efficiency}"),
+            "of the cube units' rate, a large product within a step",
+        ),
+        (
+            "attention_efficiency",
+            format!("{attention_efficiency}"),
+            "of the cube units' rate, fused attention at heads of 128",
+        ),
+        (
+            "overlap",
+            format!("{overlap}"),
+            "of an exchange behind a product, of a computation's time for an exchange beside it",
+        ),
+        ("step_us", format!("{step_us}"), "microseconds of the host a step"),
+    ];
+    let mut table =
+        Table::new([("coefficient", Align::Left), ("value", Align::Right), ("of what", Align::Left)]);
+    for (name, value, meaning) in rows {
+        table.row([name.to_owned(), value, meaning.to_owned()]);
+    }
+    table.markdown()
+}
+
+#[test]
+fn a_row_that_is_left_out_says_why() {
+    let row = PointRow {
+        source: String::new(),
+        model: "m".to_owned(),
+        split: "s".to_owned(),
+        unit: "u".to_owned(),
+        measured: 200.0,
+        gap: None,
+        outcome: PointOutcome::Predicted(250.0),
+    };
+    let out = PointRow { outcome: PointOutcome::LeftOut("unknown".to_owned()), ..row.clone() };
+    let text = points_table(&[row, out]);
+    assert!(text.contains("| +25.0 % |") && text.contains("| unknown"), "{text}");
+    assert!(text.contains("1 of 2 rows: median error 25.0 %"), "{text}");
+}
+
+#[test]
+fn the_tables_of_the_document_are_what_the_program_says() {
+    let root = root();
+    let path = root.join("docs/COSTS.md");
+    let tables = [
+        ("closed forms", {
+            let published = forms::published();
+            format!("{}\n{}\n", text::forms_table(&published).markdown(), text::forms_held(&published))
+        }),
+        ("training coefficients", coefficients_table(&TrainCoefficients::FITTED)),
+        ("training rows", points_table(&training_rows())),
+    ];
+    let before = std::fs::read_to_string(&path).unwrap();
+    let mut document = before.clone();
+    for (name, table) in &tables {
+        let opening = format!("<!-- {name} -->\n");
+        let start = document.find(&opening).unwrap_or_else(|| panic!("docs/COSTS.md has no {opening}"))
+            + opening.len();
+        let end = start + document[start..].find("<!-- end -->").unwrap();
+        document.replace_range(start..end, table);
+    }
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|value| value == "1") {
+        std::fs::write(&path, &document).unwrap();
+        return;
+    }
+    let difference = document.lines().zip(before.lines()).find(|(new, old)| new != old);
+    assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }
 
 /// Gradient sums belong to the best setting and to the programs of `train`.
