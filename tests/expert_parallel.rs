@@ -142,7 +142,7 @@ fn cards_without_experts_are_refused() {
         compile(&config, &recipe, &layout, Target::ANY).unwrap_err().to_string()
     };
     let message = refused("qwen2-gqa", Layout { data: 2, expert: 2, ..Layout::ONE });
-    assert!(message.starts_with("layout: expert: is more cards than a layer has experts"), "{message}");
+    assert!(message.starts_with("layout: expert: shares experts, and the model has none"), "{message}");
     let message = refused("mixtral", Layout { data: 16, expert: 16, ..Layout::ONE });
     assert!(message.contains("expected at most 8, found 16"), "{message}");
     let message = refused("mixtral", Layout { data: 4, expert: 3, ..Layout::ONE });
