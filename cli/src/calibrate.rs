@@ -1,9 +1,7 @@
-//! `calibrate`: writes a chip profile, measured on cards or fitted to a file of points.
+//! `calibrate`: writes a chip profile, measured on cards.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
@@ -11,34 +9,24 @@ use ascend_tp::exec::Clock;
 use ascend_tp::machine::{Profile, Soc};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_planner::calibrate::{self, CalibrateError};
-use ascend_tp_planner::validate;
 
 use super::cards;
 use super::failure::{Failure, Outcome};
-use super::site::{chip, own_topology, topology};
+use super::site::{own_topology, topology};
 use super::values::{DeviceKind, positive};
 use super::{files, print};
 
 pub(super) const EXAMPLES: &str = "\
 Measures matrix products, attention, vector kernels, collectives, launches and
 copies on the cards of this host, in about two minutes. The profile is an input
-of plan and rehearse (--profile). With --points, the profile is fitted to a file
-of measurements instead.
+of plan and rehearse (--profile).
 
 Examples:
   ascend-tp calibrate --out mine.toml
-  ascend-tp calibrate --points mine.csv --card 910b3 --out mine.toml
   ASCEND_EMULATOR=timed ascend-tp calibrate --device emulator --cards 2";
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured operators and collectives to fit, with the columns of
-    /// `planner/points/operators_measured.csv`
-    #[arg(long, value_name = "FILE", requires = "card", conflicts_with_all = ["device", "cards", "topology"])]
-    points: Option<PathBuf>,
-    /// Chip of the measurements in --points: 910b1 to 910b4, or a die of a 910C
-    #[arg(long, value_name = "CHIP", requires = "points")]
-    card: Option<String>,
     /// Device to measure
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
@@ -58,10 +46,7 @@ pub(super) struct CalibrateOptions {
 const MOST_CARDS: usize = 8;
 
 pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
-    let profile = match (&options.points, &options.card) {
-        (Some(points), Some(card)) => of_points(points, card)?,
-        _ => of_cards(options)?,
-    };
+    let profile = of_cards(options)?;
     match &options.out {
         Some(path) => {
             files::write("--out", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
@@ -69,14 +54,6 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
         None => print(&profile.to_toml())?,
     }
     Ok(Outcome::Done)
-}
-
-fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
-    let soc = chip(card).map_err(Diagnostics::from)?;
-    let place = points.display().to_string();
-    let text =
-        fs::read_to_string(points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
-    validate::calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))
 }
 
 fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {

@@ -215,7 +215,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
     ("bench", &["quick", "wide", "help", "json", "plot", "report", "device", "bind"]),
     ("doctor", &["emulator", "rank-table", "no-smoke", "json", "wide", "help"]),
     ("env", &["libraries", "wide", "help"]),
-    ("calibrate", &["points", "card", "device", "cards", "topology", "out", "wide", "help"]),
+    ("calibrate", &["device", "cards", "topology", "out", "wide", "help"]),
     (
         "plan",
         &[
@@ -223,11 +223,9 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "cards",
             "serve",
             "train",
-            "validate",
             "dtype",
             "why",
             "top",
-            "points",
             "json",
             "wide",
             "help",

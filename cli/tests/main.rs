@@ -6,7 +6,6 @@ mod bad_input;
 mod bench;
 mod checkpoint;
 mod cli;
-mod costs;
 mod data;
 mod doctor;
 mod env;

@@ -28,6 +28,12 @@ pub struct Fit {
 /// Error, as a logarithm, from which a point loses influence.
 const OUTLIER: f64 = 0.25;
 
+/// Returns a value with four significant digits, as profiles store it.
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
 const STEPS: usize = 400;
 
 const ROUNDS: usize = 8;
@@ -48,6 +54,13 @@ pub fn loss(ratios: &[(f64, f64)]) -> f64 {
     ratios.iter().map(one).sum::<f64>() / weight(ratios)
 }
 
+/// Returns the [`loss`] of the ratios that `values` give, plus that of values far from their
+/// starts.
+fn loss_with_starts(parameters: &[FitParameter], values: &[f64], ratios: &[(f64, f64)]) -> f64 {
+    let moved: f64 = values.iter().zip(parameters).map(|(value, p)| (value / p.start).ln().powi(2)).sum();
+    loss(ratios) + (ROW / START).powi(2) * moved / weight(ratios)
+}
+
 fn weight(ratios: &[(f64, f64)]) -> f64 {
     let weight: f64 = ratios.iter().map(|(_, weight)| weight).sum();
     if weight > 0.0 { weight } else { 1.0 }
@@ -57,6 +70,17 @@ fn weight(ratios: &[(f64, f64)]) -> f64 {
 /// weight. A parameter that the points barely determine stays near its start value.
 #[must_use]
 pub fn fit(parameters: &[FitParameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
+    let starts: Vec<f64> = parameters.iter().map(|p| p.start).collect();
+    fit_from(parameters, &[&starts], ratios)
+}
+
+/// Fits like [`fit`], and begins at the best of several points.
+#[must_use]
+pub fn fit_from(
+    parameters: &[FitParameter],
+    begins: &[&[f64]],
+    ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>,
+) -> Fit {
     let values = |point: &[f64]| -> Vec<f64> {
         point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
     };
@@ -67,12 +91,16 @@ pub fn fit(parameters: &[FitParameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64
             .zip(parameters)
             .map(|(at, p)| (at - p.high.ln()).max(0.0).powi(2) + (p.low.ln() - at).max(0.0).powi(2))
             .sum();
-        let ratios = ratios(&values(point));
-        let moved: f64 = point.iter().zip(parameters).map(|(at, p)| (at - p.start.ln()).powi(2)).sum();
-        loss(&ratios) + outside + (ROW / START).powi(2) * moved / weight(&ratios)
+        let values = values(point);
+        loss_with_starts(parameters, &values, &ratios(&values)) + outside
     };
-    let mut best: Vec<f64> = parameters.iter().map(|p| p.start.clamp(p.low, p.high).ln()).collect();
-    let mut least = height(&best);
+    let inside = |begin: &[f64]| -> Vec<f64> {
+        begin.iter().zip(parameters).map(|(value, p)| value.clamp(p.low, p.high).ln()).collect()
+    };
+    let all = begins.iter().map(|begin| inside(begin)).map(|point| (height(&point), point));
+    let Some((mut least, mut best)) = all.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Fit { values: Vec::new(), loss: f64::NAN };
+    };
     for round in 0..ROUNDS {
         let width = 0.4 / (1.0 + round as f64);
         let (point, found) = simplex(&best, width, &height);

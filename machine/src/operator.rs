@@ -2,9 +2,9 @@
 //!
 //! | kernel | cost in addition to a fixed time |
 //! |---|---|
-//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive first. waves of tiles over the cores, each the longer of multiplying and of loading from the cache. The fastest tile shape counts |
+//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter of multiplying and memory, because the first tiles must arrive first. waves of tiles over the cores, each the longer of multiplying and of loading from the cache. The fastest tile shape counts |
 //! | grouped products | the longer of the two: the weight of one group is loaded while another is multiplied. Groups are random, so the last tile of a group is half full on average. Few cores share the weights, so they have a separate load rate |
-//! | attention | a time per wave of tasks, and the longest of cube, softmax, and reading keys and values |
+//! | attention | a time per wave of tasks and per query row of a task, and the longest of cube, softmax, and reading keys and values |
 //! | vector | a time per started core, and the longer of its busiest core and memory. Each row has a fixed time in addition to its operations |
 //!
 //! Weights, caches and tables are read from HBM. Activations, up to half the second-level cache,
@@ -89,9 +89,10 @@ impl OperatorCost {
         let c = &profile.coefficients;
         let vector_us = vector_us(profile, work);
         let cube_us: f64 = match work.kind {
-            WorkKind::Attention { .. } => {
-                let flops = work.flops() * multiplication(work.element).0;
-                flops / (profile.soc.cube_flops_per_us() * c.cube_efficiency)
+            WorkKind::Attention { is_prompt, .. } => {
+                let flops = work.cube_flops * multiplication(work.element).0;
+                let efficiency = if is_prompt { c.attention_efficiency } else { c.cube_efficiency };
+                waves(profile, work).unevenness * flops / (profile.soc.cube_flops_per_us() * efficiency)
             }
             _ => work.products.iter().map(|gemm| product_us(profile, work, gemm)).sum(),
         };
@@ -101,11 +102,16 @@ impl OperatorCost {
                 .into_iter()
                 .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
         let fixed_us = match work.kind {
-            WorkKind::Product => c.product_us + c.serial * cube_us.min(memory_us),
+            WorkKind::Product => {
+                let multiply_us: f64 =
+                    work.products.iter().map(|gemm| multiply_us(profile, work, gemm)).sum();
+                least_product_us(profile, work) + c.serial * multiply_us.min(memory_us)
+            }
             WorkKind::Grouped | WorkKind::GroupedSums => c.grouped_us,
             WorkKind::Attention { .. } => {
-                c.attention_us
-                    + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
+                let task_us =
+                    c.attention_task_us + c.attention_row_us * work.query_rows / work.tasks.max(1.0);
+                c.attention_us + task_us * waves(profile, work).count
             }
             WorkKind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
         };
@@ -120,7 +126,7 @@ impl OperatorCost {
     pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
         let (soc, c) = (profile.soc, &profile.coefficients);
         let vector_us = cycles / soc.cycles_per_us();
-        let memory_us = bytes / (soc.hbm_bytes_per_us() * c.hbm_efficiency);
+        let memory_us = bytes / (soc.hbm_bytes_per_us() * c.stream_efficiency);
         let (bound, longest) =
             if vector_us > memory_us { (Bound::Vector, vector_us) } else { (Bound::Memory, memory_us) };
         let fixed_us = c.kernel_us + c.core_us * f64::from(soc.vector_cores());
@@ -128,6 +134,21 @@ impl OperatorCost {
         let duration_us = fixed_us + longest;
         Self { duration_us, cube_us: 0.0, vector_us, memory_us, engine: ComputeUnit::Vector, bound }
     }
+}
+
+/// Tasks of attention over the cores.
+struct Waves {
+    count: f64,
+    /// Time of the busiest core relative to the mean.
+    unevenness: f64,
+}
+
+fn waves(profile: &Profile, work: &Work) -> Waves {
+    let (cores, tasks) = (f64::from(profile.soc.cube_cores()), work.tasks.max(1.0));
+    let count = (tasks / cores).ceil();
+    // Cores without a task take a part of the keys of others.
+    let unevenness = if tasks < cores { 1.0 } else { count * cores / tasks };
+    Waves { count, unevenness }
 }
 
 fn cores_of(profile: &Profile, work: &Work) -> f64 {
@@ -143,8 +164,10 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
         }
     };
     let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
-    if work.kind != WorkKind::Vector {
-        return all_us;
+    match work.kind {
+        WorkKind::Attention { .. } => return all_us * waves(profile, work).unevenness,
+        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums => return all_us,
+        WorkKind::Vector => {}
     }
     let cores = f64::from(soc.vector_cores());
     (work.tasks / cores).ceil() * (c.row_us + all_us * cores / work.tasks.max(1.0))
@@ -153,9 +176,10 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
 fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
-        WorkKind::Attention { key_heads: 2.. } => c.strided_keys_efficiency,
+        WorkKind::Attention { key_heads: 2.., .. } => c.strided_keys_efficiency,
         WorkKind::Attention { .. } => c.keys_efficiency,
-        _ => c.hbm_efficiency,
+        WorkKind::Product if !is_8bit(work.element) => c.hbm_efficiency,
+        _ => c.stream_efficiency,
     };
     let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
     let from_cache = match work.kind {
@@ -179,24 +203,55 @@ const fn multiplication(element: Element) -> (f64, f64) {
     }
 }
 
+const fn is_8bit(element: Element) -> bool {
+    matches!(element, Element::I8 | Element::I4)
+}
+
+fn cube_efficiency(profile: &Profile, work: &Work) -> f64 {
+    let c = &profile.coefficients;
+    if is_8bit(work.element) { c.cube_8bit_efficiency } else { c.cube_efficiency }
+}
+
+fn least_product_us(profile: &Profile, work: &Work) -> f64 {
+    let c = &profile.coefficients;
+    if is_8bit(work.element) {
+        c.product_8bit_us
+    } else if work.products.iter().any(|gemm| gemm.batch > 1.0) {
+        c.batched_us
+    } else {
+        c.product_us
+    }
+}
+
+fn in_blocks(size: f64) -> f64 {
+    (size / BLOCK).ceil() * BLOCK
+}
+
+/// Multiplications alone, without loads and on all cores.
+fn multiply_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
+    let flops = 2.0 * gemm.batch * in_blocks(gemm.m) * in_blocks(gemm.n) * gemm.k;
+    let rate = profile.soc.cube_flops_per_us() * cube_efficiency(profile, work);
+    flops * multiplication(work.element).0 / rate
+}
+
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);
-    let weight_efficiency = if is_grouped { c.grouped_load_efficiency } else { c.load_efficiency };
+    let weight_efficiency = if is_grouped { c.grouped_load_efficiency } else { 1.0 };
     // The last tile of a randomly drawn group is half full on average.
     let high = |rows: f64| match work.kind {
         WorkKind::Grouped => (gemm.m / rows + 0.5).max(1.0),
         _ => (gemm.m / rows).ceil(),
     };
-    let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
     let cores = f64::from(soc.cube_cores());
     let (slow, bytes) = multiplication(work.element);
+    let efficiency = cube_efficiency(profile, work);
     let shapes = SIDES.iter().flat_map(|rows| SIDES.iter().map(move |columns| (*rows, *columns)));
     let cycles = shapes.filter(|(rows, columns)| rows * columns <= TILE).map(|(rows, columns)| {
-        let (rows, columns) = (up(gemm.m).min(rows), up(gemm.n).min(columns));
+        let (rows, columns) = (in_blocks(gemm.m).min(rows), in_blocks(gemm.n).min(columns));
         let tiles = gemm.batch * high(rows) * (gemm.n / columns).ceil();
-        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / c.cube_efficiency;
-        let load = (rows * bytes / c.load_efficiency + columns * work.weight_bytes / weight_efficiency)
+        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / efficiency;
+        let load = (rows * bytes + columns * work.weight_bytes / weight_efficiency)
             / soc.l2_bytes_per_cycle_and_core();
         (tiles / cores).ceil() * gemm.k * multiply.max(load)
     });

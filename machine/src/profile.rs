@@ -14,10 +14,13 @@ use crate::soc::Soc;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// Reached fraction of the cube rate.
+    /// Reached fraction of the cube rate in products of floats.
     pub cube_efficiency: f64,
-    /// Fraction of the cache bandwidth per core for the tiles of a product.
-    pub load_efficiency: f64,
+    /// Reached fraction of the cube rate in products of 8-bit integers.
+    pub cube_8bit_efficiency: f64,
+    /// Reached fraction of the cube rate in fused attention over a prompt, whose softmax takes turns
+    /// with the products.
+    pub attention_efficiency: f64,
     /// Fraction of the cache bandwidth per core for weights of grouped products, which few cores
     /// share.
     pub grouped_load_efficiency: f64,
@@ -25,24 +28,35 @@ pub struct Coefficients {
     pub softmax_efficiency: f64,
     /// Fraction of the vector rate that other operators reach.
     pub vector_efficiency: f64,
-    /// Fraction of the HBM bandwidth for weights and activations.
+    /// Fraction of the HBM bandwidth for the weights of 16-bit products. Weights of 200 to 400 MB
+    /// are measured at 1.1 to 1.3 TB/s, below the 1.41 to 1.45 TB/s of copies.
     pub hbm_efficiency: f64,
+    /// Fraction of the HBM bandwidth for contiguous tensors: vector kernels, and weights of grouped
+    /// and of 8-bit products. Sums over 4 GB determine it. The usual value is that of measured
+    /// copies, 1.45 of 1.76 TB/s on a 910B2.
+    pub stream_efficiency: f64,
     /// Fraction of the HBM bandwidth for contiguous keys and values (single head).
     pub keys_efficiency: f64,
     /// Fraction of the HBM bandwidth for keys and values of several heads (interleaved rows).
     pub strided_keys_efficiency: f64,
     /// Fraction of the cache bandwidth for activations.
     pub l2_efficiency: f64,
-    /// Fraction of the shorter of a product's cube and memory times that does not overlap.
+    /// Fraction of the shorter of a product's multiplying and memory times that does not overlap.
     pub serial: f64,
-    /// Minimum time of a product.
+    /// Minimum time of a product of floats.
     pub product_us: f64,
+    /// Minimum time of a product of 8-bit integers, with its dequantisation.
+    pub product_8bit_us: f64,
+    /// Minimum time of a batch of products.
+    pub batched_us: f64,
     /// Minimum time of a grouped product.
     pub grouped_us: f64,
     /// Minimum time of fused attention.
     pub attention_us: f64,
     /// Time per wave of attention tasks.
     pub attention_task_us: f64,
+    /// Time per wave and query row of an attention task.
+    pub attention_row_us: f64,
     /// Minimum time of a vector kernel.
     pub kernel_us: f64,
     /// Time per started vector core; cores start in sequence (Ascend C best practices, "Setting a
@@ -106,20 +120,25 @@ const fn microseconds(name: &'static str, usual: f64, low: f64, high: f64, kind:
 }
 
 /// Explained by the fields of [`Coefficients`] and [`ExchangeCoefficients`].
-pub const MEANINGS: [Meaning; 26] = [
+pub const MEANINGS: [Meaning; 31] = [
     part("cube_efficiency", 0.8, 0.4, "products"),
-    part("load_efficiency", 0.8, 0.2, "products"),
     part("hbm_efficiency", 0.8, 0.4, "products"),
     part("serial", 0.5, 0.01, "products"),
     microseconds("product_us", 5.0, 1.0, 20.0, "products"),
-    part("softmax_efficiency", 0.4, 0.1, "attention"),
+    microseconds("batched_us", 10.0, 1.0, 40.0, "batched"),
+    part("cube_8bit_efficiency", 0.67, 0.4, "products_8bit"),
+    microseconds("product_8bit_us", 10.0, 1.0, 40.0, "products_8bit"),
     part("keys_efficiency", 0.8, 0.4, "attention"),
     part("strided_keys_efficiency", 0.7, 0.4, "attention"),
+    part("attention_efficiency", 0.5, 0.2, "attention"),
     part("l2_efficiency", 0.6, 0.2, "attention"),
+    part("softmax_efficiency", 0.4, 0.1, "attention"),
     microseconds("attention_task_us", 1.0, 0.1, 10.0, "attention"),
+    microseconds("attention_row_us", 0.03, 0.001, 0.3, "attention"),
     microseconds("attention_us", 20.0, 5.0, 60.0, "attention"),
     part("grouped_load_efficiency", 0.4, 0.1, "grouped"),
     microseconds("grouped_us", 20.0, 5.0, 60.0, "grouped"),
+    part("stream_efficiency", 0.82, 0.4, "vectors"),
     part("vector_efficiency", 0.4, 0.05, "vectors"),
     microseconds("kernel_us", 2.0, 1.0, 10.0, "vectors"),
     microseconds("core_us", 0.02, 0.001, 0.2, "vectors"),
@@ -284,7 +303,7 @@ impl Coefficients {
         let mut all = of("coefficients.toml", SHARED)?;
         overlay(&mut all, own);
         all.try_into().map_err(|error: toml::de::Error| {
-            let expected = "the names and numbers that `plan --validate` lists";
+            let expected = "the names and numbers of machine/profiles/coefficients.toml";
             Problems(vec![Problem::new(
                 format!("{place}: coefficients"),
                 error.message(),

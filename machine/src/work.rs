@@ -38,19 +38,31 @@ pub enum WorkKind {
     Attention {
         /// Key heads; with several, the rows of a head are not contiguous.
         key_heads: usize,
+        /// More than 16 queries of each sequence.
+        is_prompt: bool,
     },
     /// Passes of the vector cores.
     Vector,
 }
 
+/// Largest number of queries of a sequence in the kernel of decode steps
+/// (`aclnnFusedInferAttentionScore`).
+const DECODE_QUERIES: f64 = 16.0;
+
 /// Query rows of a head that a core processes at a time.
 const QUERY_BLOCK: f64 = 128.0;
+
+/// Keys that a core multiplies at a time. A mask skips whole blocks.
+const KEY_BLOCK: f64 = 512.0;
 
 /// Computation and traffic of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
     /// Products on the cube units; attention has two.
     pub products: Vec<Gemm>,
+    /// Operations of the cube units in attention, with the scores of whole blocks of queries and
+    /// keys.
+    pub cube_flops: f64,
     /// Element type of the products.
     pub element: Element,
     /// Operations on 32-bit lanes.
@@ -66,6 +78,8 @@ pub struct Work {
     /// Tasks distributed to the cores: in attention, a key head of a sequence with a block of
     /// queries; in a vector kernel, a row if rows are processed as a whole, otherwise a piece.
     pub tasks: f64,
+    /// Query rows of all tasks of attention, in whole blocks.
+    pub query_rows: f64,
     /// Activations among the bytes, which neighbouring operators may share through the cache.
     /// Weights, caches and tables always come from memory.
     pub passing_bytes: f64,
@@ -94,6 +108,11 @@ enum Class {
     Pass(f64),
     /// Like `Pass`, but each row of the last dim as a whole.
     Rows(f64),
+    /// Like `Rows`, with operations per row if the result has 8 bits: the scale of a row waits for
+    /// its maximum. The kernel for 4 bits works on several rows at once.
+    Quantisation(f64, f64),
+    /// Like `Pass`, on a single core.
+    OneCore(f64),
     /// Like `Pass`, with this many passes.
     Passes(f64, f64),
     /// The first tensor is the table.
@@ -122,7 +141,9 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnInplaceBaddbmm", Class::Product(1)),
     ("aclnnAddbmm", Class::Product(1)),
     ("aclnnInplaceAddbmm", Class::Product(1)),
-    ("aclnnMv", Class::Pass(2.0)),
+    ("aclnnMv", Class::Pass(20.0)),
+    ("aclnnMean", Class::Pass(6.0)),
+    ("aclnnArgMax", Class::OneCore(7.0)),
     ("aclnnDot", Class::Pass(2.0)),
     ("aclnnConvolution", Class::Convolution),
     ("aclnnConvolutionBackward", Class::ConvolutionGrad),
@@ -177,9 +198,10 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnSwiGlu", Class::Rows(6.0)),
     ("aclnnSwiGluGrad", Class::Rows(8.0)),
     ("aclnnPowTensorScalar", Class::Pass(8.0)),
-    ("aclnnDynamicQuant", Class::Rows(5.0)),
-    ("aclnnRmsNorm", Class::Rows(4.0)),
-    ("aclnnAddRmsNorm", Class::Rows(5.0)),
+    ("aclnnDynamicQuant", Class::Quantisation(7.0, 18_000.0)),
+    ("aclnnRmsNorm", Class::Rows(9.0)),
+    ("aclnnAddRmsNorm", Class::Rows(25.0)),
+    ("aclnnAddRmsNormDynamicQuant", Class::Rows(30.0)),
     ("aclnnRmsNormGrad", Class::Rows(8.0)),
     ("aclnnLayerNorm", Class::Rows(6.0)),
     ("aclnnSoftmax", Class::Rows(8.0)),
@@ -213,6 +235,10 @@ const CLASSES: &[(&str, Class)] = &[
 
 /// Per score: scale, running maximum, difference, exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
+
+/// Per element of a quantised product: load of a 32-bit sum, conversion, two scales, and a cast.
+/// The vector cores write 67 million elements of a product with 256 summands in 320 us.
+const DEQUANTISATION: f64 = 14.0;
 
 /// Elements per piece of a tensor that is not processed by rows: 8 KiB at 32 bits.
 const PIECE: f64 = 2048.0;
@@ -255,6 +281,16 @@ impl Work {
                 work.vector_operations *= operations;
                 work.tasks = rows(launch.operands.iter().max_by_key(|operand| operand.len()));
             }
+            Class::Quantisation(operations, of_row) => {
+                work.tasks = rows(launch.operands.first());
+                let is_8bit = launch.operands.iter().any(|operand| operand.element == Element::I8);
+                let of_rows = if is_8bit { of_row * work.tasks } else { 0.0 };
+                work.vector_operations = operations * work.vector_operations + of_rows;
+            }
+            Class::OneCore(operations) => {
+                work.vector_operations *= operations;
+                work.tasks = 1.0;
+            }
             Class::Passes(passes, operations) => {
                 work.vector_operations *= operations;
                 for bytes in [&mut work.read_bytes, &mut work.written_bytes, &mut work.passing_bytes] {
@@ -280,6 +316,8 @@ impl Work {
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.tasks += other.tasks;
+        self.query_rows += other.query_rows;
+        self.cube_flops += other.cube_flops;
         self.passing_bytes += other.passing_bytes;
         self.cached_bytes += other.cached_bytes;
         self
@@ -290,6 +328,7 @@ impl Work {
         let elements = operands.iter().map(LaunchOperand::len).max().unwrap_or(0) as f64;
         let mut work = Self {
             products: Vec::new(),
+            cube_flops: 0.0,
             element: operands.first().map_or(Element::Bf16, |operand| operand.element),
             vector_operations: elements,
             read_bytes: 0.0,
@@ -298,6 +337,7 @@ impl Work {
             kind: WorkKind::Vector,
             weight_bytes: 0.0,
             tasks: elements / PIECE,
+            query_rows: 0.0,
             cached_bytes: 0.0,
         };
         for operand in operands {
@@ -338,8 +378,7 @@ impl Work {
         let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
         self.products.push(Gemm { batch, m, n: *n as f64, k });
         if a.element == Element::I8 {
-            // Two scales per element of the result.
-            self.vector_operations = 2.0 * out.len() as f64;
+            self.vector_operations = DEQUANTISATION * out.len() as f64;
         }
         self.stays(b);
         self.copy_strided(&operands[first..first + 2]);
@@ -412,12 +451,20 @@ impl Work {
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
         // Each query attends to one position less than the next.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
-        (self.element, self.kind) = (q.element, WorkKind::Attention { key_heads: h as usize });
-        self.tasks = b * h * (s * n / h / QUERY_BLOCK).ceil() * times;
+        let is_prompt = s > DECODE_QUERIES;
+        (self.element, self.kind) = (q.element, WorkKind::Attention { key_heads: h as usize, is_prompt });
+        let rows = s * n / h;
+        self.tasks = b * h * (rows / QUERY_BLOCK).ceil() * times;
+        // The last task of a head takes as long as a whole one.
+        self.query_rows = self.tasks * rows.min(QUERY_BLOCK);
         for (n_out, inner) in [(seen, d), (e, seen)] {
             self.products.push(Gemm { batch: b * h * times, m: s * n / h, n: n_out, k: inner });
         }
-        self.vector_operations = b * n * s * seen * SOFTMAX_OPERATIONS * times;
+        // Half a block of keys is hidden on average, and half a block of queries sees it.
+        let computed = if sees_past { (seen + (QUERY_BLOCK.min(s) + KEY_BLOCK) / 2.0).min(t) } else { t };
+        let scores = self.query_rows * computed;
+        self.cube_flops = 2.0 * scores * (d + e);
+        self.vector_operations = scores * SOFTMAX_OPERATIONS;
         self.stays(k);
         self.stays(v);
         self.copy_strided(&operands[..3]);

@@ -10,23 +10,20 @@
 //! |---|---|
 //! | [`calibrate`] | measured cards → chip profile |
 //! | [`decoder`] | sizes of a dense decoder → parameters and operations |
+//! | [`error_bar`] | typical errors of predicted times |
 //! | [`fit_memory`] | plans → bytes on each card by kind |
 //! | [`serve`] | best way to serve a model, and the reasons against other ways |
 //! | [`simulate`] | plans → start and end of each step, time by cause |
 //! | [`table`] | text in columns |
 //! | [`train`] | memory, time and the best split of training |
-//! | [`validate`] | predicted against measured values |
-//! | [`workload`] | architectures → operators of a pass on a card |
 //! | [`rehearse`] | runs plans with the real executor on emulated cards |
 
 pub mod calibrate;
 pub mod decoder;
+pub mod error_bar;
 pub mod fit_memory;
-mod points;
 pub mod rehearse;
 pub mod serve;
 pub mod simulate;
 pub mod table;
 pub mod train;
-pub mod validate;
-pub mod workload;

@@ -14,6 +14,7 @@ mod serving;
 mod slowest;
 mod soak;
 mod tidy;
+mod validate;
 
 use std::env;
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ Generated files:
   emulator --out DIR [--tar FILE]
                        write the emulator's libascendcl.so and CANN's other libraries to DIR, for programs in any
                        language (LD_LIBRARY_PATH=DIR, or source DIR/set_env.sh); --tar packs DIR as a .tar.gz
+  validate [OPTIONS]   compare predictions with published measurements, each predicted without its page
+                       --points FILE… predict the rows of these files instead, --json, --fit CHIP print a profile fitted to
+                       the rows of a file, --write write the coefficients, error bars and docs/VALIDATION.md again
   kernels --host --out DIR
                        build kernels/ as DIR/libascend_tp_kernels_host.so for the emulator; needs a C++ compiler
                        (CXX, otherwise c++, g++ or clang++)
@@ -80,6 +84,9 @@ fn main() -> ExitCode {
     }
     if let ["soak", options @ ..] = words.as_slice() {
         return soak::run(options).unwrap_or_else(|error| failed(&error));
+    }
+    if let ["validate", options @ ..] = words.as_slice() {
+        return validate::run(options).unwrap_or_else(|error| failed(&error));
     }
     if words == ["operators"] {
         return operators::list().map_or_else(|error| failed(&error), print);

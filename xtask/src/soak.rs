@@ -131,8 +131,9 @@ fn suite(options: &[&str]) -> Result<ExitCode> {
     code(command.env("ASCEND_TP_CASES", cases))
 }
 
-fn code(command: &mut Command) -> Result<ExitCode> {
-    let status = command.status().context("cannot run cargo")?;
+pub(crate) fn code(command: &mut Command) -> Result<ExitCode> {
+    let status =
+        command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -5,32 +5,22 @@ mod report;
 mod text;
 mod train;
 
-use std::fs;
-use std::path::PathBuf;
-
-use anyhow::Context;
-
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::device::Communicator;
 use ascend_tp_planner::serve::{Found, ServingRequest};
-use ascend_tp_planner::train::{forms, text as train_text};
-use ascend_tp_planner::validate::Validation;
 
 use super::failure::{Failure, Outcome};
 use super::site::keep;
-use super::{model, print_json, print_report, terminal};
+use super::{model, print_json, print_report};
 pub(super) use options::{EXAMPLES, PlanOptions};
 use report::{Explanation, PlanReport};
 pub(super) use train::fits_nowhere;
 
 pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
-    if options.validate {
-        return validate(options);
-    }
     let mut problems = Diagnostics::new();
     // The command line requires both values.
     let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
-    let cards = options.cards.unwrap_or_default();
+    let cards = options.cards;
     let model = keep(model::config(named), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     if options.top == 0 {
@@ -76,34 +66,6 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         print_report(&text::report(&name, &request, &report))?;
     }
     Ok(Outcome::Done)
-}
-
-fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
-    let validation = if options.points.is_empty() { Validation::shipped() } else { given(&options.points)? };
-    if options.json {
-        print_json(&validation.summaries())?;
-    } else if options.points.is_empty() {
-        let published = forms::published();
-        let forms = train_text::forms_table(&published).within(terminal::width());
-        let (text, held) = (validation.text(terminal::width()), train_text::forms_held(&published));
-        print_report(&format!("{text}\nPublished closed forms of training\n{forms}\n{held}\n"))?;
-    } else {
-        print_report(&validation.text(terminal::width()))?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// Predicts the rows of files.
-fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
-    let mut all = Validation { rows: Vec::new(), coefficients: Vec::new() };
-    for path in files {
-        let place = path.display().to_string();
-        let text =
-            fs::read_to_string(path).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
-        let found = Validation::of(&place, &text).map_err(|problems| Failure::Input(problems.into()))?;
-        all.rows.extend(found.rows);
-    }
-    Ok(all)
 }
 
 /// Returns all splits, also of a requested replica size that does not divide the cards.

@@ -1,7 +1,5 @@
 //! Options of `plan`.
 
-use std::path::PathBuf;
-
 use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
@@ -20,31 +18,26 @@ Examples:
   ascend-tp plan qwen2.5-72b --cards 1024 --train --seq 4096 \\
       --global-batch 1024 --tokens 15e12
   ascend-tp plan qwen2.5-72b --cards 64 --train --seq 4096 \\
-      --global-batch 512 --why tp=16,pp=2
-  ascend-tp plan --validate
-  ascend-tp plan --validate --points my-measurements.csv --json";
+      --global-batch 512 --why tp=16,pp=2";
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
     /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
-    #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
+    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     pub(super) named: Option<String>,
     /// Same as MODEL
     #[arg(long, value_name = "DIR|NAME")]
     pub(super) model: Option<String>,
     /// Number of cards; for a 910C, number of dies
-    #[arg(long, required_unless_present = "validate", value_name = "N")]
-    pub(super) cards: Option<usize>,
+    #[arg(long, value_name = "N")]
+    pub(super) cards: usize,
     /// Find the best split for serving
     #[arg(long, group = "wanted")]
     pub(super) serve: bool,
     /// Find the best split for training
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
-    /// Compare predictions with every shipped measurement, and our formulas with published ones
-    #[arg(long, group = "wanted")]
-    pub(super) validate: bool,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
@@ -55,10 +48,6 @@ pub(crate) struct PlanOptions {
     /// Number of splits to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,
-    /// With --validate, predict the measured points of this file instead of the shipped ones.
-    /// Columns as in planner/points. Can be repeated
-    #[arg(long, requires = "validate", value_name = "FILE")]
-    pub(super) points: Vec<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,

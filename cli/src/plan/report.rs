@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
+use ascend_tp_planner::error_bar::{ErrorBar, PredictedTime};
 use ascend_tp_planner::serve::{Candidate, Found, ServingRequest, difference, terms_us};
 use ascend_tp_planner::simulate::Breakdown;
-use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -117,7 +117,7 @@ impl PlanReport {
         let beaten: Vec<SplitEntry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
         let refused = survey.refused.iter().filter(first_of_its_size).map(entry).collect();
         Self {
-            error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
+            error_bar: ErrorBar::of(PredictedTime::Steps, request.profile.soc),
             others: rest.len() - beaten.len(),
             best: best.iter().map(entry).collect(),
             beaten,
@@ -158,7 +158,7 @@ impl Explanation {
         let phase =
             |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
-            error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
+            error_bar: ErrorBar::of(PredictedTime::Steps, request.profile.soc),
             entry: SplitEntry::new(request, candidate, reason(survey.feasible.first(), candidate)),
             can_run: candidate.constraint.is_none(),
             place: (*at < survey.feasible.len()).then_some(at + 1),

@@ -8,6 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
 use ascend_tp_planner::decoder::Decoder;
+use ascend_tp_planner::error_bar::{ErrorBar, PredictedTime};
 use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::grid::{self, LayerOn};
@@ -17,7 +18,6 @@ use ascend_tp_planner::train::search::{
     FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
 };
 use ascend_tp_planner::train::setting::JobSplit;
-use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
 
 use super::options::PlanOptions;
@@ -217,7 +217,7 @@ impl TrainPlanReport {
             fitting: search.fitting(),
             offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
-            error_bar: ErrorBar::of(Class::Training, job.profile.soc),
+            error_bar: ErrorBar::of(PredictedTime::Training, job.profile.soc),
             run: request.tokens.map(|tokens| WholeRun::new(&job, &winner, tokens)),
             losers: search
                 .losers(&winner.setting)

@@ -8,11 +8,10 @@ use ascend_tp::device::{
 };
 use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
 
-use super::MeasuredCards;
 use super::host::each_us;
 use super::kernels::{CalibrationBench, calls_of};
 use super::ranks::on_all_ranks;
-use crate::validate::MeasuredOperator;
+use super::{MeasuredCards, Sample, SampleKind, SampleTask};
 
 const GROUPS: [usize; 3] = [2, 4, 8];
 
@@ -30,7 +29,7 @@ const EXCHANGES: [Exchange; 5] = [
 ];
 
 /// Samples, microseconds per call.
-type RankSamples = (Vec<MeasuredOperator>, f64);
+type RankSamples = (Vec<Sample>, f64);
 
 /// Times all collectives of all groups. With one card, the host time comes from the profile.
 pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
@@ -66,15 +65,10 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
             let parts = SendRecv { send: send.slice(0..part)?, recv: recv.slice(0..part)? };
             let enqueue = |stream: &Stream| enqueue(end, exchange, &whole, &parts, stream);
             let us = bench.each_us(calls_of(cost.duration_us), enqueue, enqueue)?;
-            let topology = cards.topology.clone();
-            samples.push(MeasuredOperator::exchange(
-                profile.soc,
-                topology,
-                exchange,
-                bytes as f64,
-                group.clone(),
-                us,
-            ));
+            let (topology, cards) = (cards.topology.clone(), group.clone());
+            let task =
+                SampleTask::Exchange { exchange, bytes: bytes as f64, topology, cards, by_copies: false };
+            samples.push(Sample::bench(SampleKind::Collectives, profile.soc, task, us));
         }
     }
     let least = SendRecv { send: send.slice(0..BYTES[0])?, recv: recv.slice(0..BYTES[0])? };

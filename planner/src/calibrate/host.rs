@@ -6,11 +6,11 @@ use ascend_tp::base::DType;
 use ascend_tp::call::View;
 use ascend_tp::device::{Buffer, Device, Event, Prepared, Result, Tensor};
 use ascend_tp::exec::{Clock, prepare};
+use ascend_tp_machine::fit::rounded;
 use ascend_tp_machine::profile::HostProfile;
 
 use super::kernels::{CalibrationBench, Ready};
 use super::{calls, median};
-use crate::points::rounded;
 
 const CALLS: usize = 32;
 const SAMPLES: usize = 5;

@@ -12,8 +12,7 @@ use ascend_tp::schedule::launch::launch;
 use ascend_tp_machine::{OperatorCost, Profile, Work};
 
 use super::calls::{self, CalibrationCall};
-use super::median;
-use crate::validate::MeasuredOperator;
+use super::{Sample, SampleTask, median};
 
 const OUT_OF_CACHE: usize = 768 << 20;
 
@@ -138,14 +137,14 @@ pub(super) fn calls_of(us: f64) -> usize {
     (QUEUE_US / us).clamp(CALLS.0, CALLS.1) as usize
 }
 
-pub(super) fn measure(device: &Arc<Device>, profile: &Profile) -> Result<Vec<MeasuredOperator>> {
+pub(super) fn measure(device: &Arc<Device>, profile: &Profile) -> Result<Vec<Sample>> {
     let mut bench = CalibrationBench::new(device)?;
-    let time = |CalibrationCall { class, call, kept }: CalibrationCall| {
+    let time = |CalibrationCall { kind, call, kept }: CalibrationCall| {
         let work = Work::of(&launch(&call));
         let mut ready = Ready::new(device, &call, kept)?;
         let calls = calls_of(OperatorCost::of(profile, &work).duration_us);
         let us = bench.each_us(calls, |_| Ok(()), |stream| ready.enqueue(stream))?;
-        Ok(MeasuredOperator::kernel(class, profile.soc, work, us))
+        Ok(Sample::bench(kind, profile.soc, SampleTask::Kernels(vec![work]), us))
     };
     calls::all().into_iter().map(time).collect()
 }

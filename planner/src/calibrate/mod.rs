@@ -11,20 +11,20 @@ mod exchanges;
 mod host;
 mod kernels;
 mod ranks;
+mod sample;
 #[cfg(test)]
 mod tests;
 
 pub use ranks::on_all_ranks;
+pub use sample::{FitSearch, Sample, SampleKind, SampleTask, fit, fit_all, page_weight};
 
 use std::sync::Arc;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::device::{self, Cann, Device};
 use ascend_tp::exec::Clock;
+use ascend_tp_machine::fit::rounded;
 use ascend_tp_machine::{Profile, Topology};
-
-use crate::points::rounded;
-use crate::validate::fit_samples;
 
 /// Why a calibration failed.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub fn calibrate(cards: &MeasuredCards<'_>, base: &Profile) -> Result<Profile, C
     let (exchanges, collective_us) = exchanges::measure(cards, base)?;
     samples.extend(exchanges);
     profile.coefficients.host.collective_us = rounded(collective_us);
-    profile.coefficients = fit_samples(&profile.coefficients, &samples);
+    profile.coefficients = fit_all(&profile.coefficients, &samples);
     profile.origin = format!(
         "measured on {} {soc}: {kernels} products, attentions and vector kernels, {} exchanges, calls of the host; grouped products \
          as in: {}",

@@ -11,7 +11,7 @@ use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::{Phase, Shares};
 
-use crate::validate::{Class, ErrorBar};
+use crate::error_bar::{ErrorBar, PredictedTime};
 
 use super::memory::RehearsalMemory;
 use super::run::Recorded;
@@ -167,7 +167,7 @@ impl RehearsalReport {
             token_us,
             tokens_per_s: per_second(decode_us),
             tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
-            error_bar: ErrorBar::of(Class::Steps, soc),
+            error_bar: ErrorBar::of(PredictedTime::Steps, soc),
             limits: StepLimits::of(soc),
             phases,
         }

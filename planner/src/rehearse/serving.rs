@@ -32,8 +32,8 @@ use super::memory::RehearsalMemory;
 use super::run::RUNS_TO_CAPTURE;
 use super::setting::Setting;
 use super::stage::EmulatedStage;
+use crate::error_bar::{ErrorBar, PredictedTime};
 use crate::fit_memory::MemoryKind;
-use crate::validate::{Class, ErrorBar};
 
 /// Ratio of the keys of runs that share a measurement.
 const ALIKE: f64 = 1.01;
@@ -342,7 +342,7 @@ impl ServingSetting {
             runs_reused: server.times.reused,
             reuse_error: server.times.error,
             memory,
-            error_bar: ErrorBar::of(Class::Serving, site.profile.soc),
+            error_bar: ErrorBar::of(PredictedTime::Serving, site.profile.soc),
         };
         ServingReport { bottlenecks: bottlenecks(&report, server), ..report }
     }

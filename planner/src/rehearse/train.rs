@@ -12,8 +12,8 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::decoder::Decoder;
+use crate::error_bar::{ErrorBar, PredictedTime};
 use crate::train::job::peak_flops_per_s;
-use crate::validate::{Class, ErrorBar};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{Launching, ProgramId};
@@ -248,7 +248,7 @@ impl TrainingRehearsal {
             step_us: seconds * 1e6,
             tokens_per_s: tokens / seconds,
             mfu: flops / seconds / peak,
-            error_bar: ErrorBar::of(Class::Training, soc),
+            error_bar: ErrorBar::of(PredictedTime::Training, soc),
             limits: StepLimits::of(soc),
             phases: self.phases.iter().map(phase).collect(),
         }

@@ -16,9 +16,6 @@
 //! | [`ring`] | gathered keys and values, or a ring |
 //! | [`compress`] | compressed gradient sums |
 //! | [`search`] | best settings, why others are slower |
-//! | [`points`] | measured rows |
-//! | [`unseen`] | fits, and predictions of held-out pages |
-//! | [`text`] | tables as text |
 
 pub mod coefficients;
 pub mod compress;
@@ -29,12 +26,7 @@ pub mod layer;
 pub mod layer_on;
 pub mod memory;
 pub mod pipeline;
-pub mod points;
 pub mod ring;
 pub mod search;
 pub mod setting;
 pub mod step;
-pub mod text;
-pub mod unseen;
-
-pub use points::validate_rows;
