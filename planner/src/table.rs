@@ -60,7 +60,7 @@ impl Table {
     /// Adds a row with a cell for each heading.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells.into_iter().collect();
-        debug_assert_eq!(row.len(), self.headings.len(), "{:?}", self.headings);
+        assert_eq!(row.len(), self.headings.len(), "{:?}", self.headings);
         self.rows.push(row);
     }
 

@@ -56,7 +56,7 @@ impl MemorySpan {
 
     /// Returns the address of `count` elements, `step` bytes apart, which must be inside the span.
     fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
-        debug_assert!(count > 0, "empty ranges never reach memory");
+        assert!(count > 0, "empty ranges never reach memory");
         let travel = step.checked_mul(count as isize - 1);
         let last = travel.and_then(|travel| start.checked_add_signed(travel));
         let inside = |at: usize| at.checked_add(size).is_some_and(|end| end <= self.bytes);

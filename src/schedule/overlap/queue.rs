@@ -108,7 +108,7 @@ pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
         stages[stage].take(unit);
         next[stage] = stages[stage].next();
     }
-    debug_assert!(stages.iter().all(|stage| stage.first == stage.costs.len()), "stages wait for each other");
+    assert!(stages.iter().all(|stage| stage.first == stage.costs.len()), "stages wait for each other");
     stages.into_iter().map(StageQueue::ordered).collect()
 }
 

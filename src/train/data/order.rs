@@ -18,7 +18,7 @@ const ROUNDS: u64 = 8;
 
 /// Returns the sample at position `at` of an epoch with `count` samples.
 pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, position: u64) -> u64 {
-    debug_assert!(position < count, "position {position} of {count}");
+    assert!(position < count, "position {position} of {count}");
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
     let half = bits.div_ceil(2).max(1);
     let mask = (1_u64 << half) - 1;
