@@ -13,6 +13,7 @@ use ascend_tp::schedule::plan::{Action, Collective, Launched, Plan, Region};
 use ascend_tp::schedule::{Exchanges, Joining, Scheduling, StepOrder, Target, schedule, text, verify};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
+use crate::common::cases::first_cases;
 use crate::common::{Tensors, cann, start_with};
 
 #[derive(Clone, Copy)]
@@ -132,7 +133,7 @@ const CASES: [(Rows, &[&str]); 2] = [
 
 #[test]
 fn one_call_has_the_bits_of_two_and_the_sums_of_whole_numbers() {
-    for cards in [2, 4] {
+    for &cards in first_cases(&[2, 4], 1) {
         let (cann, of) = (cann(cards), Sizes { inner: LARGE.inner * cards / 2, ..LARGE });
         let wanted = HostTensor::float([of.rows, of.hidden], DType::BF16, expected(of)).to_bytes();
         for (rows, calls) in CASES {

@@ -23,7 +23,7 @@ use crate::common::random::Random;
 use crate::common::trainers::{cards, start_compiled, whole_parts};
 use crate::training::Golden;
 
-const FEW: usize = 4;
+const FEW: usize = 2;
 /// More ranks show no additional orders of two ranks, because host threads take turns.
 const MOST_CARDS: usize = 8;
 

@@ -28,8 +28,8 @@ use crate::common::cases::stride;
 use crate::common::{cann, run, start};
 use fixture::{BOUND, Case, Fixture, distance};
 
-/// The suite judges every third mutant, a soak all.
-const STRIDE: usize = 3;
+/// The suite judges every sixth mutant, a soak all.
+const STRIDE: usize = 6;
 
 /// A program or plans with one defect.
 pub(crate) struct Mutant {

@@ -77,8 +77,8 @@ fn every_event_is_needed(residual: Residual) {
     }
     let variants = without_an_event(&plans);
     assert!(variants.len() >= 30, "only {} events to leave out", variants.len());
-    // The suite leaves out every third event.
-    for (seed, (what, kind, plans)) in variants.into_iter().enumerate().step_by(stride(3)) {
+    // The suite leaves out every fifth event.
+    for (seed, (what, kind, plans)) in variants.into_iter().enumerate().step_by(stride(5)) {
         // An order can hide a race: with a sharded stream, one event has no report under its first
         // seed.
         let seeds = [0, 1000, 2000].map(|base| base + seed as u64);

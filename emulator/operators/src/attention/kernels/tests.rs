@@ -346,18 +346,20 @@ fn causal(batch: &mut AttentionBatch) {
 #[test]
 fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
     const ROWS: usize = 257;
-    for (dtype, depth, keys) in [
+    let types = [
         (AclType::F32, 80, 700),
         (AclType::F16, 64, 1101),
         (AclType::BF16, 16, 300),
         (AclType::BF16, 256, 530),
-    ] {
+    ];
+    for (number, (dtype, depth, keys)) in types.into_iter().enumerate() {
         for isa in sets() {
             let what = format!("{isa} {dtype} {depth}");
-            let mut stored = Stored::new(dtype, depth, [6, 2], ROWS, keys);
+            let mut stored = Stored::new(dtype, depth, [3, 1], ROWS, keys);
             let all = stored.attend(&Serial, isa, 0, ROWS, keys, &causal);
             assert_same(&stored.attend(&Threads(3), isa, 0, ROWS, keys, &causal), &all, 0, &what);
-            for count in (1..=22).chain([43, 64, 96]) {
+            // The types share the counts, so that each remainder of a tile is seen with one or two.
+            for count in (1..=22).skip(number % 3).step_by(3).chain([43, 96]) {
                 let first = ROWS - count;
                 let some = stored.attend(&Serial, isa, first, count, keys, &causal);
                 assert_same(&some, &all, first, &format!("{what}, the last {count}"));
