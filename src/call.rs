@@ -11,7 +11,7 @@ mod text;
 use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{Argument, DType, Dims, Number, Shape, define_id};
+use crate::base::{Argument, DType, Dims, Number, Positions, Shape, define_id};
 pub use table::{Call, SOFTPLUS_THRESHOLD};
 
 define_id!(
@@ -80,12 +80,11 @@ impl View {
     pub fn gather(&self, span: &[u8]) -> Vec<u8> {
         let size = self.dtype.size_bytes();
         let mut bytes = Vec::with_capacity(self.len_bytes());
-        for mut flat in 0..self.elems() {
-            let mut at = 0;
-            for (extent, stride) in self.shape.iter().zip(&self.strides).rev() {
-                at += flat % extent * stride;
-                flat /= extent;
-            }
+        if self.is_contiguous() {
+            bytes.extend_from_slice(&span[..self.len_bytes()]);
+            return bytes;
+        }
+        for at in Positions::new(&self.shape, &self.strides) {
             bytes.extend_from_slice(&span[at * size..(at + 1) * size]);
         }
         bytes

@@ -18,8 +18,8 @@ pub struct Coefficients {
     pub cube_efficiency: f64,
     /// Reached fraction of the cube rate in products of 8-bit integers.
     pub cube_8bit_efficiency: f64,
-    /// Reached fraction of the cube rate in fused attention over a prompt, whose softmax takes turns
-    /// with the products.
+    /// Reached fraction of the cube rate in fused attention over a prompt, whose softmax takes
+    /// turns with the products.
     pub attention_efficiency: f64,
     /// Fraction of the cache bandwidth per core for weights of grouped products, which few cores
     /// share.

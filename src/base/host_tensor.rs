@@ -6,8 +6,10 @@
 //! - Not here: computation (see `program::interpret`).
 
 use half::{bf16, f16};
+use smallvec::smallvec;
 
-use super::{DType, Reduce, Shape};
+use super::shape::Positions;
+use super::{DType, Dims, Reduce, Shape};
 
 /// A whole tensor in host memory. 16-bit floats are stored as f32 and are always representable in
 /// their type.
@@ -158,10 +160,8 @@ impl HostTensor {
     #[doc(hidden)]
     pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
         let strides = self.shape.strides();
-        let elements = indices(&part.shape).map(|index| {
-            let dims = index.iter().zip(ranges).zip(&strides);
-            dims.map(|((i, range), stride)| (range.start + i) * stride).sum::<usize>()
-        });
+        let first: usize = ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
+        let elements = Positions::new(&part.shape, &strides).map(|position| first + position);
         match (&mut self.data, &part.data) {
             (HostData::Float(whole), HostData::Float(part)) => elements.zip(part).for_each(|(element, x)| {
                 whole[element] = match reduce {
@@ -185,10 +185,10 @@ impl HostTensor {
 }
 
 /// Iterates over all indices of a shape, last dim fastest.
-pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
+pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Dims> + use<> {
     let sizes = shape.sizes().to_vec();
     (0..shape.elems()).map(move |mut flat| {
-        let mut index = vec![0; sizes.len()];
+        let mut index: Dims = smallvec![0; sizes.len()];
         for dim in (0..sizes.len()).rev() {
             index[dim] = flat % sizes[dim];
             flat /= sizes[dim];

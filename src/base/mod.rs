@@ -32,5 +32,6 @@ pub(crate) use packing::{FLOATS, WORD};
 pub use packing::{PackedTensor, Packing, ScaleGroup};
 pub use parts::Remainder;
 pub use reduce::Reduce;
+pub(crate) use shape::Positions;
 pub use shape::{Dims, Shape};
 pub use units::Bytes;

@@ -61,6 +61,61 @@ impl Shape {
     }
 }
 
+/// Iterates over the positions of the elements of a strided view, in row-major order.
+pub(crate) struct Positions {
+    sizes: Dims,
+    strides: Dims,
+    index: Dims,
+    position: usize,
+    left: usize,
+}
+
+impl Positions {
+    /// Starts at the first element, whose position is 0. There is a stride for each size.
+    pub(crate) fn new(sizes: &[usize], strides: &[usize]) -> Self {
+        assert_eq!(sizes.len(), strides.len(), "strides of {sizes:?}");
+        Self {
+            sizes: sizes.into(),
+            strides: strides.into(),
+            index: smallvec![0; sizes.len()],
+            position: 0,
+            left: sizes.iter().product(),
+        }
+    }
+}
+
+impl Iterator for Positions {
+    type Item = usize;
+
+    // Loops over millions of elements call this in builds for tests, where nothing is inlined.
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let position = self.position;
+        let (sizes, strides, index) = (&self.sizes[..], &self.strides[..], &mut self.index[..]);
+        let mut dim = sizes.len();
+        while dim > 0 {
+            dim -= 1;
+            index[dim] += 1;
+            self.position += strides[dim];
+            if index[dim] < sizes[dim] {
+                break;
+            }
+            self.position -= strides[dim] * sizes[dim];
+            index[dim] = 0;
+        }
+        Some(position)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Positions {}
+
 impl Deref for Shape {
     type Target = [usize];
 
@@ -110,5 +165,21 @@ impl fmt::Display for Shape {
             write!(f, "{size}")?;
         }
         f.write_str("]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_those_of_each_index() {
+        let positions =
+            |sizes: &[usize], strides: &[usize]| Positions::new(sizes, strides).collect::<Vec<_>>();
+        assert_eq!(positions(&[], &[]), [0]);
+        assert_eq!(positions(&[2, 0, 3], &[0, 3, 1]), [0_usize; 0]);
+        assert_eq!(positions(&[2, 3], &[3, 1]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(positions(&[3, 2], &[1, 3]), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(positions(&[2, 2, 2], &[10, 0, 1]), [0, 1, 0, 1, 10, 11, 10, 11]);
     }
 }

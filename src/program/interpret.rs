@@ -9,7 +9,7 @@ pub(super) mod experts;
 pub(super) mod frozen;
 pub(super) mod training;
 
-use crate::base::{DType, HostData, HostTensor, Id, Shape, indices};
+use crate::base::{DType, Dims, HostData, HostTensor, Id, Positions, Shape, indices};
 
 use super::graph::{Form, Op, Program, Role, Value, ValueId};
 use super::op::{Host, Kind};
@@ -103,7 +103,7 @@ fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Ve
         (size, found.map(|found| found.map_or(0, |(_, stride)| stride)))
     };
     let axes: Vec<(usize, [usize; N])> = letters.chars().map(axis).collect();
-    let position = |index: Vec<usize>| {
+    let position = |index: Dims| {
         let mut at = [0; N];
         for (i, (_, strides)) in index.iter().zip(&axes) {
             at.iter_mut().zip(strides).for_each(|(at, stride)| *at += i * stride);
@@ -203,13 +203,10 @@ pub(super) fn static_matmul(kind: &Kind, operands: &[&HostTensor], result: &Valu
 /// Returns the position in a broadcast tensor of shape `part`, for each element of `whole`.
 fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<> {
     let skipped = whole.rank() - part.rank();
-    let strides: Vec<usize> = part
-        .strides()
-        .iter()
-        .zip(part.iter())
-        .map(|(stride, size)| if *size == 1 { 0 } else { *stride })
-        .collect();
-    indices(whole).map(move |index| index[skipped..].iter().zip(&strides).map(|(i, stride)| i * stride).sum())
+    let of_part = part.strides();
+    let kept = of_part.iter().zip(part.iter()).map(|(stride, size)| if *size == 1 { 0 } else { *stride });
+    let strides: Dims = std::iter::repeat_n(0, skipped).chain(kept).collect();
+    Positions::new(whole, &strides)
 }
 
 fn binary(
@@ -510,13 +507,12 @@ pub(super) fn concat(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
 
 pub(super) fn permute(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Permute { dims } = kind else { unreachable!("permute's kind") };
-    let strides = operands[0].shape.strides();
-    let at = indices(&result.shape)
-        .map(|index| index.iter().zip(dims).map(|(i, dim)| i * strides[*dim]).sum::<usize>())
-        .collect::<Vec<_>>();
+    let of_operand = operands[0].shape.strides();
+    let strides: Dims = dims.iter().map(|dim| of_operand[*dim]).collect();
+    let positions = Positions::new(&result.shape, &strides);
     let data = match &operands[0].data {
-        HostData::Float(data) => HostData::Float(at.into_iter().map(|at| data[at]).collect()),
-        HostData::Int(data) => HostData::Int(at.into_iter().map(|at| data[at]).collect()),
+        HostData::Float(data) => HostData::Float(positions.map(|at| data[at]).collect()),
+        HostData::Int(data) => HostData::Int(positions.map(|at| data[at]).collect()),
     };
     HostTensor { shape: result.shape.clone(), dtype: result.dtype, data }
 }

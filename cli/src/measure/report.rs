@@ -200,7 +200,7 @@ impl MeasuringMachine {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             isa: ascend_tp::emulator::isa().to_string(),
             cards: cards.to_owned(),
-            optimised: !cfg!(debug_assertions),
+            optimised: !matches!(env!("ASCEND_TP_OPT_LEVEL"), "0" | "1"),
         }
     }
 }

@@ -33,8 +33,6 @@ struct Gpt {
 /// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// Serial, without parallelism: all activations.
-    Serial,
     /// Tensor parallel: all activations.
     Tensor,
     /// Tensor and sequence parallel: all activations.
@@ -78,7 +76,6 @@ impl Gpt {
         s * batch
             * h
             * match kept {
-                Kept::Serial => 34.0 + scores,
                 Kept::Tensor => 10.0 + 24.0 / tp + scores / tp,
                 Kept::Sequence => 34.0 / tp + scores / tp,
                 Kept::TensorSelective => 10.0 + 24.0 / tp,
@@ -406,7 +403,7 @@ mod tests {
         let masks = |tp: f64| 2048.0 * (2.0 * 12_288.0 + 96.0 * 2048.0) / tp;
         for (tp, recompute, kept, masks) in [
             (8, Recompute::None, Kept::Sequence, masks(8.0)),
-            (1, Recompute::None, Kept::Serial, masks(1.0)),
+            (1, Recompute::None, Kept::Sequence, masks(1.0)),
             (1, Recompute::Full, Kept::Full, 0.0),
         ] {
             let published = gpt.activation_bytes(kept, 1.0, tp as f64) - masks;

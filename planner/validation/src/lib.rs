@@ -133,7 +133,7 @@ impl Class {
 
 /// Part of a class with a summary of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum Subclass {
     /// Products of 16-bit floats.
     Products16Bit,
     /// Products of 8-bit integers.
@@ -146,7 +146,7 @@ pub enum Part {
     Collectives1Mb,
 }
 
-impl Part {
+impl Subclass {
     /// Parts in declaration order.
     pub const ALL: [Self; 5] = [
         Self::Products16Bit,
@@ -184,7 +184,7 @@ pub struct ValidationRow {
     /// Kind of the measurement.
     pub class: Class,
     /// Part of the class.
-    pub part: Option<Part>,
+    pub part: Option<Subclass>,
     /// Publication of the figure.
     pub source: String,
     /// Name of the model or operator.
@@ -323,7 +323,7 @@ pub struct UnpredictedRows {
 /// Summaries by class, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// Summary by [`Class::name`], such as `products`, and by [`Part::name`].
+    /// Summary by [`Class::name`], such as `products`, and by [`Subclass::name`].
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 
@@ -418,7 +418,7 @@ impl Validation {
 
     /// Summarises the rows of a part of a class.
     #[must_use]
-    pub fn part_summary(&self, part: Part) -> ValidationSummary {
+    pub fn part_summary(&self, part: Subclass) -> ValidationSummary {
         summary(&self.rows.iter().filter(|row| row.part == Some(part)).collect::<Vec<_>>())
     }
 
@@ -426,7 +426,7 @@ impl Validation {
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         let classes = Class::ALL.into_iter().map(|class| (class.name(), self.summary(class)));
-        let parts = Part::ALL.into_iter().map(|part| (part.name(), self.part_summary(part)));
+        let parts = Subclass::ALL.into_iter().map(|part| (part.name(), self.part_summary(part)));
         Summaries { kinds: classes.chain(parts).collect() }
     }
 }

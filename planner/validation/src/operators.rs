@@ -9,14 +9,14 @@ use ascend_tp_machine::work::WorkKind;
 use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, Soc, Topology, Work};
 use ascend_tp_planner::calibrate::{Sample, SampleKind, SampleTask};
 
-use super::{Class, Part};
+use super::{Class, Subclass};
 use crate::points::{Point, dims, machine, settings, sizes};
 
 /// A row of a single operator or collective.
 #[derive(Debug, Clone)]
 pub(crate) struct MeasuredOperator {
     pub(super) sample: Sample,
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<Subclass>,
     unit: FigureUnit,
 }
 
@@ -108,27 +108,27 @@ fn call_us(point: &Point) -> f64 {
 }
 
 /// Returns the part of a class that a task belongs to.
-fn part(task: &SampleTask) -> Option<Part> {
+fn part(task: &SampleTask) -> Option<Subclass> {
     match task {
-        SampleTask::Exchange { bytes, .. } => (*bytes >= 1e6).then_some(Part::Collectives1Mb),
+        SampleTask::Exchange { bytes, .. } => (*bytes >= 1e6).then_some(Subclass::Collectives1Mb),
         SampleTask::Kernels(works) => match (works.first()?.kind, works.first()?.element) {
-            (WorkKind::Product, Element::F16 | Element::Bf16) => Some(Part::Products16Bit),
-            (WorkKind::Product, Element::I8) => Some(Part::Products8Bit),
-            (WorkKind::Attention { is_prompt: true, .. }, _) => Some(Part::AttentionPrefill),
-            (WorkKind::Attention { is_prompt: false, .. }, _) => Some(Part::AttentionDecode),
+            (WorkKind::Product, Element::F16 | Element::Bf16) => Some(Subclass::Products16Bit),
+            (WorkKind::Product, Element::I8) => Some(Subclass::Products8Bit),
+            (WorkKind::Attention { is_prompt: true, .. }, _) => Some(Subclass::AttentionPrefill),
+            (WorkKind::Attention { is_prompt: false, .. }, _) => Some(Subclass::AttentionDecode),
             _ => None,
         },
     }
 }
 
 /// Returns the part of a row that has no sample.
-pub(super) fn part_of_text(point: &Point) -> Option<Part> {
+pub(super) fn part_of_text(point: &Point) -> Option<Subclass> {
     let operator = point.text("operator").to_lowercase();
     match (class(point), element(point.text("dtype"))) {
-        (Class::Products, Some(Element::F16 | Element::Bf16)) => Some(Part::Products16Bit),
-        (Class::Products, Some(Element::I8)) => Some(Part::Products8Bit),
-        (Class::Attention, _) if operator.contains("prefill") => Some(Part::AttentionPrefill),
-        (Class::Attention, _) if operator.contains("decode") => Some(Part::AttentionDecode),
+        (Class::Products, Some(Element::F16 | Element::Bf16)) => Some(Subclass::Products16Bit),
+        (Class::Products, Some(Element::I8)) => Some(Subclass::Products8Bit),
+        (Class::Attention, _) if operator.contains("prefill") => Some(Subclass::AttentionPrefill),
+        (Class::Attention, _) if operator.contains("decode") => Some(Subclass::AttentionDecode),
         _ => None,
     }
 }

@@ -77,15 +77,15 @@ pub struct Stack {
     pub exchange_us: f64,
     /// Attention between pieces, and a replay.
     pub piece_us: f64,
-    /// Prompt kernels of the delta rule, per chunk and head on one core. The kernel of a token takes
-    /// [`TOKEN`] of it, per head on one vector core.
+    /// Prompt kernels of the delta rule, per chunk and head on one core. The kernel of a token
+    /// takes [`TOKEN`] of it, per head on one vector core.
     pub chunk_us: f64,
     /// Scheduling, block tables, sampling state and detokenising, times √sequences.
     pub batch_us: f64,
 }
 
-/// Time of the delta rule for a token, relative to a chunk. Fitted on their own, a chunk takes 33 us
-/// and a token 16 us, but only two pages measure each, so either would follow a single page.
+/// Time of the delta rule for a token, relative to a chunk. Fitted on their own, a chunk takes
+/// 33 us and a token 16 us, but only two pages measure each, so either would follow a single page.
 const TOKEN: f64 = 0.5;
 
 /// Start values:

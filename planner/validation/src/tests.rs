@@ -86,7 +86,7 @@ fn rows_of_unseen_pages_are_within_their_bounds() {
         );
     }
     for (part, rows, median, ninetieth) in
-        [(Part::Products16Bit, 1200, 0.12, 0.35), (Part::Products8Bit, 1200, 0.20, 0.35)]
+        [(Subclass::Products16Bit, 1200, 0.12, 0.35), (Subclass::Products8Bit, 1200, 0.20, 0.35)]
     {
         let ValidationSummary { predicted, median: half, p90, .. } = SHIPPED.part_summary(part);
         assert!(
@@ -115,11 +115,11 @@ fn serving_is_within_its_bounds_and_so_is_other_software_by_median() {
 fn fitted_rows_are_within_their_bounds() {
     let fitted = |part| SHIPPED.part_summary(part).fitted_median.unwrap();
     for (part, median) in [
-        (Part::Products16Bit, 0.10),
-        (Part::Products8Bit, 0.125),
-        (Part::AttentionPrefill, 0.12),
-        (Part::AttentionDecode, 0.10),
-        (Part::Collectives1Mb, 0.11),
+        (Subclass::Products16Bit, 0.10),
+        (Subclass::Products8Bit, 0.125),
+        (Subclass::AttentionPrefill, 0.12),
+        (Subclass::AttentionDecode, 0.10),
+        (Subclass::Collectives1Mb, 0.11),
     ] {
         assert!(fitted(part) <= median, "{part:?}: {}", fitted(part));
     }
@@ -321,9 +321,9 @@ fn a_prompt_has_as_many_queries_as_keys_and_a_mask_if_it_is_causal() {
     };
     let shape = "batch=1 seq=8192 heads=8 kv_heads=1 head_dim=128";
     let (causal, whole) = (us("attention prefill (causal)", shape), us("attention prefill", shape));
-    assert_eq!((causal.0, whole.0), (Some(Part::AttentionPrefill), Some(Part::AttentionPrefill)));
+    assert_eq!((causal.0, whole.0), (Some(Subclass::AttentionPrefill), Some(Subclass::AttentionPrefill)));
     assert!(causal.1 < 0.7 * whole.1 && causal.1 > 0.4 * whole.1, "{causal:?} {whole:?}");
-    assert_eq!(us("attention decode", shape).0, Some(Part::AttentionDecode));
+    assert_eq!(us("attention decode", shape).0, Some(Subclass::AttentionDecode));
     assert!(operator("attention", "bf16", shape, "").unwrap_err().contains("queries"));
 }
 

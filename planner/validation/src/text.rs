@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Class, Confidence, MissingFrom, Part, UnpredictedRows, Validation, ValidationRow, ValidationSummary,
+    Class, Confidence, MissingFrom, Subclass, UnpredictedRows, Validation, ValidationRow, ValidationSummary,
 };
 use ascend_tp_planner::table::{Align, Table};
 
@@ -25,7 +25,7 @@ impl Validation {
             text += &format!("{}\n", coefficients(&self.coefficients).within(width));
         }
         Class::ALL.into_iter().for_each(|class| text += &total(class.name(), &self.summary(class)));
-        Part::ALL.into_iter().for_each(|part| text += &total(part.name(), &self.part_summary(part)));
+        Subclass::ALL.into_iter().for_each(|part| text += &total(part.name(), &self.part_summary(part)));
         text
     }
 }

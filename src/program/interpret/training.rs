@@ -1,6 +1,6 @@
 //! Reference implementations of training ops. They compute in f64 and round once.
 
-use crate::base::DType;
+use crate::base::{DType, Dims, Positions};
 use crate::program::graph::Value;
 use crate::program::op::Kind;
 
@@ -34,12 +34,10 @@ pub(in crate::program) fn narrow_grad(kind: &Kind, operands: &[&HostTensor], res
 
 pub(in crate::program) fn expand(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::Expand { dims } = kind else { unreachable!("expand's kind") };
-    let (x, strides) = (operands[0].floats(), operands[0].shape.strides());
-    let at = |index: Vec<usize>| {
-        let kept = index.iter().enumerate().filter(|(dim, _)| !dims.contains(dim)).map(|(_, i)| i);
-        kept.zip(&strides).map(|(i, stride)| i * stride).sum::<usize>()
-    };
-    made(result, indices(&result.shape).map(|index| f64::from(x[at(index)])))
+    let (x, mut of_operand) = (operands[0].floats(), operands[0].shape.strides().into_iter());
+    let stride = |dim: usize| if dims.contains(&dim) { 0 } else { of_operand.next().unwrap_or(0) };
+    let strides: Dims = (0..result.shape.rank()).map(stride).collect();
+    made(result, Positions::new(&result.shape, &strides).map(|at| f64::from(x[at])))
 }
 
 pub(in crate::program) fn reduce_to(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
