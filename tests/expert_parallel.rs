@@ -135,6 +135,21 @@ fn experts_are_sharded_and_only_tokens_are_exchanged_for_them() {
 }
 
 #[test]
+fn a_fixed_order_of_sums_is_refused() {
+    let recipe = Recipe { global_batch: 2, seq: 4, exact: true, ..Recipe::default() };
+    let message = |name: &str| {
+        let config = open(&fixture(name)).config;
+        compile(&config, &recipe, &Layout::ONE, Target::ANY).unwrap_err().to_string()
+    };
+    for name in ["mixtral", "deepseek-v3"] {
+        let message = message(name);
+        assert!(message.starts_with("--exact: the gradients of experts have no fixed order"), "{message}");
+    }
+    let message = message("qwen3-next");
+    assert_eq!(message.matches("no fixed order of sums").count(), 2, "all at once: {message}");
+}
+
+#[test]
 fn cards_without_experts_are_refused() {
     let refused = |name: &str, layout: Layout| {
         let config = open(&fixture(name)).config;

@@ -272,16 +272,20 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
 /// Every invalid setting or combination.
 pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     recipe.check()?;
-    check_formats(config, recipe)?;
+    // The other checks divide by these counts.
     check_counts(recipe, layout)?;
-    check_recurrent(config, recipe, layout)?;
-    check_experts(config, recipe, layout)?;
-    routers::check(config, recipe)?;
-    check_stages(config, recipe, layout)?;
-    if recipe.exact {
-        exact::check_layout(layout)?;
-    }
-    compress::check(recipe, layout)
+    let mut problems = Diagnostics::new();
+    let checks = [
+        check_formats(config, recipe),
+        check_recurrent(config, recipe, layout),
+        check_experts(config, recipe, layout),
+        routers::check(config, recipe),
+        check_stages(config, recipe, layout),
+        if recipe.exact { exact::check_layout(layout) } else { Ok(()) },
+        compress::check(recipe, layout),
+    ];
+    checks.into_iter().filter_map(Result::err).for_each(|found| problems.append(found));
+    problems.into_result(())
 }
 
 /// Refuses weights that are not floats, unless they are frozen and become floats when they are
@@ -371,12 +375,17 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// Refuses cards that share experts that the model does not have.
+/// Refuses cards that share experts that the model does not have, and what experts cannot do.
 fn check_experts(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
-    if layout.expert == 1 {
-        return Ok(());
-    }
     let mut problems = Diagnostics::new();
+    if recipe.exact && config.has_mixture() {
+        let text = "the gradients of experts have no fixed order of sums";
+        let problem = Diagnostic::new("--exact", text).expected("a model without experts");
+        problems.push(problem.help("remove --exact"));
+    }
+    if layout.expert == 1 {
+        return problems.into_result(());
+    }
     let fewest = config.mixtures().map(|(_, mixture)| mixture.experts).min();
     let text = match fewest {
         None => "shares experts, and the model has none",
