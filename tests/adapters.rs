@@ -9,7 +9,7 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::tree::SumOrder;
 
 use crate::common::{cann, fixture, open};
-use crate::lora::{Adapter, adapter_of_rank};
+use crate::lora::{Adapter, adapter_of_rank, scaled_adapter};
 
 const TOKENS: usize = 12;
 
@@ -129,4 +129,33 @@ fn an_adapter_of_experts_is_refused_by_the_names_of_its_layers() {
     let model = model.with_adapters(&[("experts", adapter.path())]).unwrap();
     let refused = deployment(&model, 1).compile_serving(&model.config).unwrap_err().to_string();
     assert!(refused.contains("experts.0.gate_proj: an adapter of this layer cannot be chosen"), "{refused}");
+}
+
+#[test]
+fn products_of_an_adapter_beyond_the_range_of_f16_change_no_other_request() {
+    // The second model has its queries, keys and values in one tensor.
+    for (name, few) in [("qwen2-gqa", ["q_proj", "down_proj"]), ("qwen-v1-mha", ["c_attn", "w1"])] {
+        let whole = open(&fixture(name));
+        let fitting = adapter_of_rank(&whole, &few, 2);
+        // The factors are finite numbers of f16, but their products with activations are not.
+        let huge = scaled_adapter(&whole, &["all-linear"], 3, 6e5);
+        let with = |huge: &Adapter| {
+            open(&fixture(name)).with_adapters(&[("huge", huge.path()), ("few", fitting.path())]).unwrap()
+        };
+        let model = with(&huge);
+        let sizes = Deployment { precision: DType::F16.into(), ..deployment(&model, 1) };
+        for cards in [1, 2] {
+            let layout = Deployment { cards, ..sizes };
+            let found = answers(&model, layout, &[None, Some("few")]);
+            let harmless = with(&adapter_of_rank(&whole, &["all-linear"], 3));
+            let expected = answers(&harmless, layout, &[None, Some("few")]);
+            assert_eq!(found, expected, "{name} on {cards} cards");
+        }
+        // The request that chooses the adapter ends with an error.
+        let mut session = Session::builder(&cann(1), &model).deployment(sizes).start().unwrap();
+        let request = Request { adapter: Some("huge".to_owned()), ..Request::new([5, 6].as_slice()) };
+        let ended = session.generate(&[request], &mut |_| ControlFlow::Continue(()));
+        let message = ended.unwrap_err().to_string();
+        assert!(message.contains("not finite") || message.contains("NaN"), "{message}");
+    }
 }

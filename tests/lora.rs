@@ -77,6 +77,11 @@ pub(crate) fn adapter(model: &Model, targets: &[&str]) -> Adapter {
 
 /// Writes an adapter. Adapters of different ranks have different numbers.
 pub(crate) fn adapter_of_rank(model: &Model, targets: &[&str], rank: usize) -> Adapter {
+    scaled_adapter(model, targets, rank, 1.0)
+}
+
+/// Writes the adapter of [`adapter_of_rank`] with the inner factors times `scale`.
+pub(crate) fn scaled_adapter(model: &Model, targets: &[&str], rank: usize, scale: f64) -> Adapter {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
     let lora = Lora { rank, alpha: 4.5, targets };
     let mut factors = BTreeMap::new();
@@ -87,7 +92,8 @@ pub(crate) fn adapter_of_rank(model: &Model, targets: &[&str], rank: usize) -> A
             continue;
         };
         let [a, b] = ["a", "b"].map(|factor| format!("{layer}.{factor}{rank}"));
-        let pair = (Matrix::drawn(&a, rank, info.shape[1]), Matrix::drawn(&b, info.shape[0], rank));
+        let mut pair = (Matrix::drawn(&a, rank, info.shape[1]), Matrix::drawn(&b, info.shape[0], rank));
+        pair.0.data.iter_mut().for_each(|x| *x *= scale);
         factors.insert(layer.to_owned(), pair);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -4,9 +4,11 @@
 //!
 //! Invariant: a factor is sharded like its base weight along shared dims.
 
+use rustc_hash::FxHashMap;
+
 use crate::base::{Diagnostics, Id as _};
 use crate::placement::{Layout, Mesh, Pins, Placement, place};
-use crate::program::{Program, Role, Value};
+use crate::program::{Program, Role, ValueId};
 
 /// Adds the pins of adapters, and returns the placement under all pins.
 ///
@@ -34,20 +36,21 @@ fn adapters<'a>(
     stored: &[Layout],
     names: &'a [String],
 ) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
-    let weight = |wanted: &dyn Fn(&Value) -> bool| {
-        program.with_role(Role::Param).find(|id| wanted(&program.values[*id]))
-    };
+    let params = || program.with_role(Role::Param).map(|id| (id, &program.values[id]));
+    let mut by_tensor: FxHashMap<&str, ValueId> = FxHashMap::default();
+    for (id, value) in params() {
+        // The first param of a tensor is a matrix. Later ones may be scales of its rows.
+        let tensor = value.source.as_ref().map(|source| source.tensor.as_str());
+        tensor.into_iter().for_each(|tensor| _ = by_tensor.entry(tensor).or_insert(id));
+    }
+    let by_name: FxHashMap<&str, ValueId> = params().map(|(id, value)| (value.name.as_str(), id)).collect();
+    let weight_of = |name: &str, ending: &str| Some(format!("{}.weight", name.strip_suffix(ending)?));
     let mut layouts = Vec::new();
-    for value in program.with_role(Role::Param).map(|id| &program.values[id]) {
-        let inner = value.name.strip_suffix(".lora_A.weight").and_then(|layer| {
-            let tensor = format!("{layer}.weight");
-            weight(&|value| value.source.as_ref().is_some_and(|source| source.tensor == tensor))
-        });
-        let outer = value.name.strip_suffix(".lora_B.weight").and_then(|layer| {
-            let name = format!("{layer}.weight");
-            weight(&|value| value.name == name)
-        });
-        let Some(of) = inner.or(outer) else { continue };
+    for (_, value) in params() {
+        let inner = weight_of(&value.name, ".lora_A.weight");
+        let inner = inner.and_then(|tensor| by_tensor.get(tensor.as_str()));
+        let outer = weight_of(&value.name, ".lora_B.weight");
+        let Some(of) = inner.or_else(|| by_name.get(outer?.as_str())).copied() else { continue };
         // `A` has the rank, then the last dims of the weight. `B` has the first dims, then the
         // rank.
         let own = 0..value.shape.rank() - 1;

@@ -108,13 +108,13 @@ impl InputBuilder {
         }
         let rank = self.config.adapters.rank();
         if rank > 0 {
-            let mut chosen = vec![0.0; b * rank];
-            for (own, row) in chosen.chunks_exact_mut(rank).zip(rows) {
+            let mut hidden = vec![true; b * rank];
+            for (own, row) in hidden.chunks_exact_mut(rank).zip(rows) {
                 if let Some(adapter) = row.adapter {
-                    own[self.config.adapters.rows(adapter)].fill(1.0);
+                    own[self.config.adapters.rows(adapter)].fill(false);
                 }
             }
-            tensors.set(input::ADAPTERS, HostTensor::float([b, 1, rank], self.dtype, chosen));
+            tensors.set(input::ADAPTERS, hidden);
         }
         for rotary in &mut self.rotary {
             let names = rotary.table;

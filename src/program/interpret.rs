@@ -242,6 +242,13 @@ pub(super) fn mul(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTen
     binary(operands, result, |x, y| x * y, i64::wrapping_mul)
 }
 
+pub(super) fn hide(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, mask] = operands else { unreachable!("hide takes x and a mask") };
+    let at = broadcast(&x.shape, &mask.shape);
+    let data = x.floats().iter().zip(at).map(|(x, at)| if mask.ints()[at] == 0 { *x } else { 0.0 });
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
 fn map(operands: &[&HostTensor], result: &Value, f: impl Fn(f32) -> f32) -> HostTensor {
     HostTensor::float(
         result.shape.clone(),

@@ -428,6 +428,14 @@ pub(super) fn mul(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Mul { a: emit.view(0), b: emit.view(1), out: emit.out() });
 }
 
+pub(super) fn hide(_: &Kind, emit: &mut Emit<'_>) {
+    let (from, mask, into) = (emit.view(0), emit.view(1), emit.out());
+    if from != into {
+        emit.calls.push(Call::Copy { from, into: into.clone() });
+    }
+    emit.calls.push(Call::MaskedFill { mask, into, value: Number::Float(0.0) });
+}
+
 pub(super) fn scale(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Scale { by } = kind else { return };
     emit.calls.push(Call::Muls { x: emit.view(0), out: emit.out(), by: Number::Float(*by) });

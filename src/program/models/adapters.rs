@@ -3,8 +3,8 @@
 //! Input: the adapter that a training run trains, or the adapters that a serving program has.
 //! Output: the factors as params, and the products with them.
 //!
-//! Invariant: products with the rows of other adapters are multiplied by zero. So an adapter
-//! changes no sequence that did not choose it, if its products are finite.
+//! Invariant: products with the rows of other adapters are replaced by zero, even if they are
+//! infinite. So an adapter changes no sequence that did not choose it.
 
 use crate::base::{DType, Diagnostic};
 use crate::config::{AdapterSet, Lora, ModelConfig, PEFT_PREFIX};
@@ -21,22 +21,19 @@ use super::layers::LayerInputs;
 pub(super) enum Adapters<'a> {
     /// One adapter, which alone is trained.
     Trained(&'a Lora),
-    /// Several adapters in stacked factors. `chosen` is the input [`input::ADAPTERS`].
-    Chosen { set: &'a AdapterSet, chosen: Operand },
+    /// Several adapters in stacked factors. `hidden` is the input [`input::ADAPTERS`].
+    Chosen { set: &'a AdapterSet, hidden: Operand },
 }
 
 impl<'a> Adapters<'a> {
     /// Adds the input of a serving program that chooses adapters, if the model has adapters.
-    pub(super) fn of_serving(
-        build: &mut Builder,
-        config: &'a ModelConfig,
-        batch: usize,
-        dtype: DType,
-    ) -> Option<Self> {
+    pub(super) fn of_serving(build: &mut Builder, config: &'a ModelConfig, batch: usize) -> Option<Self> {
         let set: &AdapterSet = &config.adapters;
         let rank = set.rank();
-        (rank > 0)
-            .then(|| Self::Chosen { set, chosen: build.input(input::ADAPTERS, [batch, 1, rank], dtype) })
+        (rank > 0).then(|| Self::Chosen {
+            set,
+            hidden: build.input(input::ADAPTERS, [batch, 1, rank], DType::Bool),
+        })
     }
 
     /// Returns the rows of factor `A`.
@@ -69,17 +66,12 @@ impl<'a> Adapters<'a> {
             return build.operand(known);
         }
         let narrow = build.op(Kind::MatMul { spec }, &operands);
-        let narrow = self.scaled(build, narrow);
-        build.name(narrow, name)
-    }
-
-    /// Multiplies the product with factor `A` by the scale, or by zero in the rows of other
-    /// adapters. Stacked factors have their scales already.
-    fn scaled(&self, build: &mut Builder, narrow: Operand) -> Operand {
-        match self {
+        let narrow = match self {
             Self::Trained(lora) => build.op(Kind::Scale { by: lora.scale() }, &[narrow]),
-            Self::Chosen { chosen, .. } => build.mul(narrow, *chosen),
-        }
+            // Stacked factors have their scales already.
+            Self::Chosen { hidden, .. } => build.op(Kind::Hide, &[narrow, *hidden]),
+        };
+        build.name(narrow, name)
     }
 
     /// Refuses adapters of layers that no product of the program has.

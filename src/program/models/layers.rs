@@ -293,65 +293,65 @@ impl LayerInputs<'_> {
         source: Source,
         shape: &[usize],
     ) -> Operand {
-        let spec = build.einsum(spec);
-        let outputs = spec.scale().len();
-        let row_elems: usize = shape[outputs..].iter().product();
-        let layer = layer_of_weight(&source.tensor).to_owned();
-        let Some(adapters) = self.adapters.filter(|adapters| adapters.is_target(&layer)) else {
-            return self.product(build, spec, x, name, source, shape);
-        };
-        let rows = same_rows(&source, row_elems, adapters.rank());
-        let [down_spec, up_spec] = spec.factorised('r');
-        let y = self.product(build, spec, x, name, source, shape);
-        let down = [&[adapters.rank()], &shape[outputs..]].concat();
-        let down =
-            self.factor(build, &format!("{layer}.lora_A.weight"), &down, whole(&factor_tensor(&layer, "A")));
-        let up = [&shape[..outputs], &[adapters.rank()]].concat();
-        let up_source = Source { tensor: factor_tensor(&layer, "B"), ..rows };
-        let up_name = format!("{}.lora_B.weight", layer_of_weight(name));
-        let up = self.factor(build, &up_name, &up, up_source);
-        let narrow = adapters.narrow(build, &layer, down_spec, [x, down]);
-        let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
-        build.add(y, update)
+        let weight = LinearWeight::new(build.einsum(spec), name, source, shape);
+        let y = self.product(build, x, &weight);
+        match self.adapters.filter(|adapters| adapters.is_target(&weight.layer)) {
+            Some(adapters) => {
+                let update = self.update(build, &adapters, x, &weight);
+                build.add(y, update)
+            }
+            None => y,
+        }
     }
 
-    /// Multiplies `x` by the weight of that name and shape, without adapters.
-    fn product(
+    /// Multiplies `x` by the factors of an adapted weight.
+    fn update(
         &self,
         build: &mut Builder,
-        spec: Einsum,
+        adapters: &Adapters<'_>,
         x: Operand,
-        name: &str,
-        source: Source,
-        shape: &[usize],
+        weight: &LinearWeight<'_>,
     ) -> Operand {
-        let outputs = spec.scale().len();
-        let row_elems: usize = shape[outputs..].iter().product();
-        let layer = layer_of_weight(&source.tensor).to_owned();
-        let format = self.config.formats.of(&layer);
+        let LinearWeight { spec, name, layer, source, outputs, inputs, row_elems, .. } = weight;
+        let [down_spec, up_spec] = spec.factorised('r');
+        let down = [&[adapters.rank()], *inputs].concat();
+        let down =
+            self.factor(build, &format!("{layer}.lora_A.weight"), &down, whole(&factor_tensor(layer, "A")));
+        let up = [*outputs, &[adapters.rank()]].concat();
+        let up_source =
+            Source { tensor: factor_tensor(layer, "B"), ..same_rows(source, *row_elems, adapters.rank()) };
+        let up = self.factor(build, &format!("{}.lora_B.weight", layer_of_weight(name)), &up, up_source);
+        let narrow = adapters.narrow(build, layer, down_spec, [x, down]);
+        build.op(Kind::MatMul { spec: up_spec }, &[narrow, up])
+    }
+
+    /// Multiplies `x` by a weight, without adapters.
+    fn product(&self, build: &mut Builder, x: Operand, weight: &LinearWeight<'_>) -> Operand {
+        let &LinearWeight { ref spec, name, ref layer, ref source, outputs, row_elems, .. } = weight;
+        let format = self.config.formats.of(layer);
         if self.weights != Weights::Float && format != WeightFormat::Float {
-            let problem = Diagnostic::new(&layer, "the weight is quantised already");
+            let problem = Diagnostic::new(layer, "the weight is quantised already");
             build.problem(problem.expected("float weights").found(format));
         }
         let is_integer = format.is_integer() || self.weights != Weights::Float;
         if is_integer && matches!(source.form, Form::Blocks { .. }) {
-            let problem = Diagnostic::new(&layer, "the scales of rows in blocks are not read");
+            let problem = Diagnostic::new(layer, "the scales of rows in blocks are not read");
             build.problem(problem.expected("float weights, or consecutive rows").found("8-bit integers"));
         }
         if format.is_integer() {
-            return self.integer_product(build, spec, x, name, source, shape);
+            return self.integer_product(build, x, weight);
         }
         if self.weights == Weights::Float {
-            let source = self.as_floats(build, source, row_elems);
-            let weight = self.param(build, name, shape, source);
-            return build.op(Kind::MatMul { spec }, &[x, weight]);
+            let source = self.as_floats(build, source.clone(), row_elems);
+            let matrix = self.param(build, name, weight.shape, source);
+            return build.op(Kind::MatMul { spec: spec.clone() }, &[x, matrix]);
         }
         let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
-        let weight = build.param_from(name, shape, DType::I8, rows);
-        let scales = Source { form: Form::RowScales { row_elems }, ..source };
-        let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
+        let integers = build.param_from(name, weight.shape, DType::I8, rows);
+        let scales = Source { form: Form::RowScales { row_elems }, ..source.clone() };
+        let scale = build.param_from(&format!("{name}_scale"), outputs, DType::F32, scales);
         let [q, tokens] = quantised(build, x, spec.summed().len());
-        build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
+        build.op(Kind::QuantMatMul { spec: spec.clone(), to: self.dtype }, &[q, tokens, integers, scale])
     }
 
     /// Returns the source of a weight whose stored format becomes floats. The rows of the weight
@@ -384,20 +384,10 @@ impl LayerInputs<'_> {
     }
 
     /// Multiplies `x` by a weight that is stored in 8-bit integers.
-    fn integer_product(
-        &self,
-        build: &mut Builder,
-        spec: Einsum,
-        x: Operand,
-        name: &str,
-        source: Source,
-        shape: &[usize],
-    ) -> Operand {
-        let outputs = spec.scale().len();
-        let layer = layer_of_weight(&source.tensor).to_owned();
-        let row_elems: usize = shape[outputs..].iter().product();
+    fn integer_product(&self, build: &mut Builder, x: Operand, weight: &LinearWeight<'_>) -> Operand {
+        let &LinearWeight { ref spec, name, ref layer, ref source, outputs, row_elems, .. } = weight;
         let first_row = source.element_offset / row_elems.max(1);
-        let weight = build.param_from(name, shape, DType::I8, source);
+        let matrix = build.param_from(name, weight.shape, DType::I8, source.clone());
         let part = |suffix: &str, element_offset, form| {
             let name = format!("{}.{suffix}", layer_of_weight(name));
             (name, Source { tensor: format!("{layer}.{suffix}"), element_offset, form })
@@ -407,18 +397,18 @@ impl LayerInputs<'_> {
             let dtype = if form == Form::Numbers { DType::I32 } else { DType::F32 };
             build.param_from(&name, shape, dtype, source)
         };
-        let of_rows = &shape[..outputs];
-        if self.config.formats.of(&layer) == WeightFormat::Int8 {
-            let scale = param(build, "weight_scale", Form::QuantParams, of_rows);
+        if self.config.formats.of(layer) == WeightFormat::Int8 {
+            let scale = param(build, "weight_scale", Form::QuantParams, outputs);
             let [q, tokens] = quantised(build, x, spec.summed().len());
-            return build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale]);
+            return build
+                .op(Kind::QuantMatMul { spec: spec.clone(), to: self.dtype }, &[q, tokens, matrix, scale]);
         }
         let [scale, offset] =
             ["input_scale", "input_offset"].map(|suffix| param(build, suffix, Form::QuantParams, &[1]));
         let q = build.op(Kind::QuantiseStatic, &[x, scale, offset]);
-        let scale = param(build, "deq_scale", Form::QuantParams, of_rows);
-        let bias = param(build, "quant_bias", Form::Numbers, of_rows);
-        build.op(Kind::StaticMatMul { spec, to: self.dtype }, &[q, weight, scale, bias])
+        let scale = param(build, "deq_scale", Form::QuantParams, outputs);
+        let bias = param(build, "quant_bias", Form::Numbers, outputs);
+        build.op(Kind::StaticMatMul { spec: spec.clone(), to: self.dtype }, &[q, matrix, scale, bias])
     }
 
     /// Returns the name and the source of a weight or bias. In a fused tensor, the rows of one
@@ -492,6 +482,30 @@ pub(super) fn check_multiples(build: &mut Builder, layer: &str, packing: Packing
     if !inputs.is_multiple_of(multiple) {
         let problem = Diagnostic::new(layer, "the inputs are not whole words of 4-bit numbers");
         build.problem(problem.expected(format!("a multiple of {multiple}")).found(inputs));
+    }
+}
+
+/// The weight of a linear layer, of which the last dims are summed.
+struct LinearWeight<'a> {
+    spec: Einsum,
+    name: &'a str,
+    /// Name of the layer's tensor, without its ending.
+    layer: String,
+    source: Source,
+    shape: &'a [usize],
+    /// Sizes of the outputs.
+    outputs: &'a [usize],
+    /// Sizes of the summed dims.
+    inputs: &'a [usize],
+    /// Number of elements of the summed dims.
+    row_elems: usize,
+}
+
+impl<'a> LinearWeight<'a> {
+    fn new(spec: Einsum, name: &'a str, source: Source, shape: &'a [usize]) -> Self {
+        let (outputs, inputs) = shape.split_at(spec.scale().len());
+        let layer = layer_of_weight(&source.tensor).to_owned();
+        Self { spec, name, layer, source, shape, outputs, inputs, row_elems: inputs.iter().product() }
     }
 }
 

@@ -115,8 +115,8 @@ pub mod input {
     /// `[b,s]` f32: weight of each label, such as one over the labels of the global batch. 0
     /// ignores the label.
     pub const LABEL_WEIGHTS: &str = "label_weights";
-    /// `[b,1,r]`: 1 for the rows of stacked factors that belong to the adapter of a sequence, else
-    /// 0. Only for models with adapters.
+    /// `[b,1,r]` bool: false for the rows of stacked factors that belong to the adapter of a
+    /// sequence, else true. Only for models with adapters.
     pub const ADAPTERS: &str = "adapters";
     /// `[b,s]` f32: 1 for a token that counts in the figures of routers, 0 for padding. Only for
     /// [`loss`](fn@super::loss) of a model with experts.
@@ -173,7 +173,7 @@ pub fn decoder_of_layers(
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let adapters = Adapters::of_serving(&mut build, config, b, dtype);
+    let adapters = Adapters::of_serving(&mut build, config, b);
     let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
 
     let Layers { x, table, ops: layers, .. } = shared.layers(&mut build, ids);

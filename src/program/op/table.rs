@@ -166,6 +166,19 @@ super::ops! {
         npu: npu::mul,
         grad: Some(grad::mul),
     }
+    /// The elements of `x`, and 0 where `mask` is true, with the broadcasting of [`Kind::Add`]. A
+    /// hidden NaN or infinity is 0 too.
+    Hide = "hide" {
+        arity: 2,
+        linear: Linear::InEach(&[0]),
+        dtype: |kind, dtypes| match *dtypes {
+            [x, DType::Bool] => all_float(kind, &[x]),
+            _ => Err(format!("the mask is {}, expected bool", dtypes[1])),
+        },
+        host: Host::One(host::hide),
+        npu: npu::hide,
+        adds_to: Some(0),
+    }
     /// The difference `x - y`, with the broadcasting of [`Kind::Add`].
     Subtract = "subtract" {
         arity: 2,
