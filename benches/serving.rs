@@ -9,8 +9,8 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
 use ascend_tp::program::models::{CacheBlocks, CacheGroup, Head, RunShape, SequenceBlocks};
 use ascend_tp::serving::{
-    Forms, GroupConfig, Overlap, QueuedRequest, RowResult, Scheduler, SchedulerConfig, SequenceId, StepPlan,
-    StepResult, Tables,
+    DraftPlace, Forms, GroupConfig, Overlap, QueuedRequest, RowResult, Scheduler, SchedulerConfig,
+    SequenceId, StepPlan, StepResult, Tables,
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -51,6 +51,7 @@ impl Host {
             chunks: vec![PROMPT],
             scored_chunks: vec![],
             drafts: case.drafts,
+            draft_place: DraftPlace::Host,
             step_tokens: PROMPT + REQUESTS * (case.drafts + 1),
             context: PROMPT + ANSWER,
             ageing: 1_000,

@@ -136,6 +136,9 @@ pub struct Deployment {
     pub block_tokens: usize,
     /// Maximum number of draft tokens per sequence and step that a session verifies.
     pub drafts: usize,
+    /// Whether a session drafts by the layer for multi-token prediction. It then verifies one draft
+    /// per sequence and step.
+    pub predicts: bool,
     /// Whether some chunk programs of a serving session return the logits of all positions.
     pub scores_prompts: bool,
     /// The outputs of the programs.
@@ -192,6 +195,7 @@ impl Deployment {
             cache_blocks: None,
             block_tokens: CacheBlocks::ROWS,
             drafts: 0,
+            predicts: false,
             scores_prompts: false,
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
@@ -396,6 +400,7 @@ impl Deployment {
             problems.push(problem.expected("at least 2, one of which is the null block").found(blocks));
         }
         self.check_states(config, &mut problems);
+        self.check_prediction(config, &mut problems);
         if self.context > config.max_positions {
             let new = self.context.saturating_sub(self.longest_prompt);
             let found = format!("{} of the prompt and {new} new tokens", self.longest_prompt);

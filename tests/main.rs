@@ -31,6 +31,7 @@ mod mutation;
 mod overlap;
 mod parity;
 mod pipeline;
+mod prediction;
 mod quantised;
 mod routers;
 mod serving_blocks;

@@ -8,7 +8,7 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::AttentionPart;
 use ascend_tp::emulator::{Config, Mode};
-use ascend_tp::generate::drafts::LookupOptions;
+use ascend_tp::generate::drafts::{LookupOptions, Speculation};
 use ascend_tp::generate::{
     Model, Request, RequestKey, SamplingOptions, Sequence, SequenceEvent, SequenceKey, Session,
 };
@@ -19,6 +19,7 @@ use crate::common::cases::{cases, seed};
 use crate::common::random::Random;
 use crate::common::{fixture, machine, open};
 use crate::lora::adapter_of_rank;
+use crate::prediction::{glm_with_prediction, predictable};
 
 const CONTEXT: usize = 112;
 
@@ -107,6 +108,7 @@ impl Schedule {
         let builder = Session::builder(&cann, model).deployment(deployment);
         let builder = match deployment.drafts {
             0 => builder,
+            _ if deployment.predicts => builder.speculate(Speculation::Prediction),
             drafts => builder.speculate(LookupOptions { drafts, sizes: 1..=3 }),
         };
         builder.start().unwrap()
@@ -119,6 +121,7 @@ impl Schedule {
             longest_prompt: self.deployment.context - 1,
             cache_blocks: None,
             drafts: 0,
+            predicts: false,
             ..self.deployment
         };
         let mut session = self.start(model, deployment);
@@ -175,6 +178,22 @@ impl Schedule {
             [a + load.preemptions, b + load.hit_tokens, c + load.accepted_drafts]
         });
         (ends, counts)
+    }
+}
+
+impl Schedule {
+    /// Compares the sequences of all requests that were not cancelled.
+    fn compare(&self, number: u64, expected: &[Vec<Sequence>], found: &BTreeMap<(usize, u32), Sequence>) {
+        for (request, sequences) in expected.iter().enumerate() {
+            for (sample, expected) in (0..).zip(sequences) {
+                let Some(found) = found.get(&(request, sample)) else {
+                    assert!(self.requests[request].is_cancelled, "schedule {number}, request {request}");
+                    continue;
+                };
+                let expected = Sequence { cached_tokens: found.cached_tokens, ..expected.clone() };
+                assert_eq!(found, &expected, "schedule {number}, request {request}, sample {sample}");
+            }
+        }
     }
 }
 
@@ -251,6 +270,28 @@ fn a_request_gets_in_odd_schedules_what_it_gets_alone() {
     run_schedules(1);
 }
 
+/// Prediction layers with random weights, and one that often proposes the model's choice.
+#[test]
+fn a_request_with_predicted_drafts_gets_what_it_gets_alone() {
+    let (predictable, glm) = (predictable("deepseek-v3"), glm_with_prediction());
+    let models = [open(&fixture("deepseek-v3")), open(predictable.path()), open(glm.path())];
+    let (mut counts, mut accepted) = ([0; 3], 0);
+    for number in 0..cases(9) as u64 {
+        let model = &models[number as usize % models.len()];
+        let mut schedule = Schedule::new(model, seed() * 1_000_000 + 500 + number);
+        schedule.deployment.stages = 1;
+        schedule.deployment.grid = Grid::LINE;
+        schedule.deployment.drafts = 1;
+        schedule.deployment.predicts = true;
+        let expected = schedule.alone(model);
+        let (found, found_counts) = schedule.run(model);
+        schedule.compare(number, &expected, &found);
+        accepted += if number % 3 == 1 { found_counts[2] } else { 0 };
+        counts.iter_mut().zip(found_counts).for_each(|(all, found)| *all += u64::from(found > 0));
+    }
+    assert!(counts.iter().all(|count| *count > 0) && accepted > 50, "{counts:?}, {accepted} accepted");
+}
+
 /// Runs every second schedule, from number `first` on.
 fn run_schedules(first: usize) {
     let mut models = Vec::from(MODELS.map(open_model));
@@ -264,16 +305,7 @@ fn run_schedules(first: usize) {
         let (found, [preemptions, hits, accepted]) = schedule.run(model);
         drafted += u64::from(accepted > 0);
         (preempted, hit) = (preempted + u64::from(preemptions > 0), hit + u64::from(hits > 0));
-        for (request, sequences) in expected.iter().enumerate() {
-            for (sample, expected) in (0..).zip(sequences) {
-                let Some(found) = found.get(&(request, sample)) else {
-                    assert!(schedule.requests[request].is_cancelled, "schedule {number}, request {request}");
-                    continue;
-                };
-                let expected = Sequence { cached_tokens: found.cached_tokens, ..expected.clone() };
-                assert_eq!(found, &expected, "schedule {number}, request {request}, sample {sample}");
-            }
-        }
+        schedule.compare(number, &expected, &found);
     }
     let counts = format!("{preempted} schedules with preemptions, {hit} with hits, {drafted} with drafts");
     assert!(preempted >= 1 && hit >= 3 && drafted >= 1, "{counts}");

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 
 use ascend_tp::base::Id as _;
 use ascend_tp::serving::{
-    Change, End, Forms, GroupConfig, Overlap, QueuedRequest, RequestId, Scheduler, SchedulerConfig,
-    SequenceId, StepPlan, StepResult, TableId, TokenForm,
+    Change, DraftPlace, End, Forms, GroupConfig, Overlap, QueuedRequest, RequestId, Scheduler,
+    SchedulerConfig, SequenceId, StepPlan, StepResult, TableId, TokenForm,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -421,6 +421,7 @@ fn configs() -> impl Strategy<Value = SchedulerConfig> {
             scored_chunks: chunks[..1].to_vec(),
             chunks,
             drafts,
+            draft_place: DraftPlace::Host,
             context: 64,
             ageing,
             steps_in_flight,

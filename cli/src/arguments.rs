@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ascend_tp::generate::drafts::LookupOptions;
+use ascend_tp::generate::drafts::{LookupOptions, Speculation};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
@@ -234,10 +234,10 @@ pub(super) struct GenerateOptions {
         help_heading = "Sampling"
     )]
     pub(super) min_tokens: usize,
-    /// Draft up to K tokens of each text from its earlier words, and verify them in one run; the
-    /// text does not change
-    #[arg(long, value_name = "ngram=K", value_parser = speculation, help_heading = "Execution")]
-    pub(super) speculate: Option<LookupOptions>,
+    /// Draft up to K tokens of each text from its earlier words, or one token by the model's layer
+    /// for multi-token prediction, and verify them in one run; the text does not change
+    #[arg(long, value_name = "ngram=K|mtp", value_parser = speculation, help_heading = "Execution")]
+    pub(super) speculate: Option<Speculation>,
     /// Continue after the model's stop tokens, up to the maximum number of new tokens
     #[arg(long, help_heading = "Sampling")]
     pub(super) ignore_eos: bool,
@@ -339,12 +339,17 @@ pub(super) struct TokenBias {
 /// Largest number of drafts in a step.
 const MOST_DRAFTS: usize = 16;
 
-/// Reads `ngram=K`.
-pub(super) fn speculation(text: &str) -> Result<LookupOptions, String> {
+/// Reads `ngram=K` or `mtp`.
+pub(super) fn speculation(text: &str) -> Result<Speculation, String> {
+    if text == "mtp" || text == "mtp=1" {
+        return Ok(Speculation::Prediction);
+    }
     let drafts = text.strip_prefix("ngram=").and_then(|drafts| drafts.parse().ok());
     match drafts {
-        Some(drafts @ 1..=MOST_DRAFTS) => Ok(LookupOptions { drafts, ..LookupOptions::default() }),
-        _ => Err(format!("expected ngram=K with K from 1 to {MOST_DRAFTS}, found `{text}`")),
+        Some(drafts @ 1..=MOST_DRAFTS) => {
+            Ok(Speculation::Lookup(LookupOptions { drafts, ..LookupOptions::default() }))
+        }
+        _ => Err(format!("expected mtp, or ngram=K with K from 1 to {MOST_DRAFTS}, found `{text}`")),
     }
 }
 

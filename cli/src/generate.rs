@@ -13,6 +13,7 @@ use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::{ModelConfig, SamplingDefaults};
 use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::generate::drafts::Speculation;
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::generate::{BatchSummary, Generation, Model, Request, RequestEvent, Session};
@@ -180,7 +181,8 @@ impl<'a> GenerateJob<'a> {
         if options.stops.iter().any(String::is_empty) {
             problems.push(Diagnostic::new("--stop", "an empty stop text").expected("a text"));
         }
-        let model = model::open(folder, group).and_then(|model| match &options.adapter {
+        let predicts = options.speculate == Some(Speculation::Prediction);
+        let model = model::open(folder, group, predicts).and_then(|model| match &options.adapter {
             Some(adapter) => model.with_adapter(adapter),
             None => Ok(model),
         });
@@ -262,7 +264,7 @@ impl<'a> GenerateJob<'a> {
         let progress = Progress::start(speaks);
         let builder = Session::builder(&cards.cann, &self.model).deployment(deployment);
         let builder = match &self.options.speculate {
-            Some(lookup) => builder.speculate(lookup.clone()),
+            Some(speculation) => builder.speculate(speculation.clone()),
             None => builder,
         };
         let session =

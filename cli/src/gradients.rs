@@ -143,7 +143,7 @@ fn read(
             .into_iter()
             .for_each(|problem| problems.push(problem));
     }
-    let model = model::open(&options.model, group).map_err(|found| problems.append(found)).ok();
+    let model = model::open(&options.model, group, false).map_err(|found| problems.append(found)).ok();
     let (residual, experts) = (options.layout.residual(), options.layout.experts());
     let site = cards.site();
     let config = model.as_ref().map(|model| &model.config);

@@ -68,13 +68,15 @@ fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
     })
 }
 
-/// Opens a folder, and notes the tensors that no program reads.
+/// Opens a folder, and notes the tensors that no program reads. `predicts` is whether the layer for
+/// multi-token prediction is read.
 ///
 /// # Errors
 /// All problems of all files.
-pub(super) fn open(folder: &Path, group: &ProcessGroup) -> Result<Model, Diagnostics> {
+pub(super) fn open(folder: &Path, group: &ProcessGroup, predicts: bool) -> Result<Model, Diagnostics> {
     let model = Model::open(folder)?;
-    if let Some(skipped) = model.checkpoint.skipped(&model.config).filter(|_| group.is_first()) {
+    let skipped = model.checkpoint.skipped(&model.config, predicts);
+    if let Some(skipped) = skipped.filter(|_| group.is_first()) {
         note(&format!("skipped  {skipped}"));
     }
     Ok(model)

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::compile::{Deployment, ServingPrograms};
 use ascend_tp::exec::{EngineOptions, Launching, memory_wanted};
-use ascend_tp::generate::drafts::LookupOptions;
+use ascend_tp::generate::drafts::Speculation;
 use ascend_tp::generate::{Model, PrefixCache, ServingEngine, Session};
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::world::ProcessGroup;
@@ -148,10 +148,10 @@ pub(super) struct ServeArguments {
     /// Compute every prompt as a whole, also if an earlier one began with the same tokens
     #[arg(long, help_heading = "Serving")]
     no_prefix_cache: bool,
-    /// Draft up to K tokens of each answer from its earlier words, and verify them in one run; the
-    /// answers do not change
-    #[arg(long, value_name = "ngram=K", value_parser = arguments::speculation, help_heading = "Serving")]
-    speculate: Option<LookupOptions>,
+    /// Draft up to K tokens of each answer from its earlier words, or one token by the model's
+    /// layer for multi-token prediction, and verify them in one run; the answers do not change
+    #[arg(long, value_name = "ngram=K|mtp", value_parser = arguments::speculation, help_heading = "Serving")]
+    speculate: Option<Speculation>,
     /// Maximum number of requests that wait; further ones get status 429
     #[arg(long, default_value_t = limits().waiting, value_name = "N", help_heading = "Serving")]
     max_waiting: usize,
@@ -309,7 +309,8 @@ impl<'a> ServeJob<'a> {
             let problem = Diagnostic::new("--adapter", "has the name of the model").found(name);
             problems.push(problem.help("give the adapter another name"));
         }
-        let opened = model::open(folder, group).and_then(|model| {
+        let predicts = options.speculate == Some(Speculation::Prediction);
+        let opened = model::open(folder, group, predicts).and_then(|model| {
             let model = if adapters.is_empty() { model } else { model.with_adapters(&adapters)? };
             let mut texts = ModelTexts::open(&model, options.chat_template.as_deref())?;
             texts.tool_parser = options.tool_parser.or(texts.tool_parser);
@@ -344,7 +345,8 @@ impl<'a> ServeJob<'a> {
                 CacheBlocksChoice::Blocks(blocks) => Some(blocks.saturating_add(1)),
             },
             scores_prompts: grid.depth == 1,
-            drafts: options.speculate.as_ref().map_or(0, |lookup| lookup.drafts),
+            drafts: options.speculate.as_ref().map_or(0, Speculation::drafts),
+            predicts: options.speculate == Some(Speculation::Prediction),
             order: if options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
             ..own
         };
@@ -426,7 +428,7 @@ impl<'a> ServeJob<'a> {
         };
         let builder = Session::builder(&cards.cann, &self.model).deployment(*deployment);
         let builder = match &self.options.speculate {
-            Some(lookup) => builder.speculate(lookup.clone()),
+            Some(speculation) => builder.speculate(speculation.clone()),
             None => builder,
         };
         let builder = match &self.texts.grammars {

@@ -318,7 +318,7 @@ impl<'a> TrainJob<'a> {
         let save = options.save.as_ref().filter(|_| group.is_first());
         save.and_then(|folder| check_save(folder).err()).into_iter().for_each(|found| problems.push(found));
         let model = match options.init_seed {
-            None => Some(model::open(folder, group)),
+            None => Some(model::open(folder, group, false)),
             Some(_) => None,
         };
         let model = model.and_then(|model| model.map_err(|found| problems.append(found)).ok());

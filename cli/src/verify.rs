@@ -82,7 +82,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         problems.append(found);
         (1, Grid::LINE)
     });
-    let model = model::open(&options.model, group).map_err(|found| problems.append(found)).ok();
+    let model = model::open(&options.model, group, false).map_err(|found| problems.append(found)).ok();
     // With a correct configuration, the reference is checked even if the weights are wrong.
     let vocab_size = match &model {
         Some(model) => Some(model.config.vocab_size),

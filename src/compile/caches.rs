@@ -11,7 +11,9 @@
 use super::Deployment;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
-use crate::program::models::{CHUNK, CacheBlocks, CacheGroup, RunShape, StatePool, layer_of};
+use crate::program::models::{
+    CHUNK, CacheBlocks, CacheGroup, PROPOSING_TOKENS, RunShape, StatePool, check_prediction, layer_of,
+};
 use crate::schedule::Plan;
 
 /// Recurrent states per running sequence of a serving session: the current one, one at a block
@@ -145,6 +147,29 @@ impl Deployment {
             let problem = Diagnostic::new("cache blocks", "end within the chunks of recurrent layers");
             let expected = format!("a multiple of {CHUNK} tokens");
             problems.push(problem.expected(expected).found(self.block_tokens));
+        }
+    }
+
+    /// Reports everything that drafts by prediction do not fit.
+    pub(super) fn check_prediction(&self, config: &ModelConfig, problems: &mut Diagnostics) {
+        if !self.predicts {
+            return;
+        }
+        if let Err(found) = check_prediction(config) {
+            problems.append(found);
+        }
+        let sizes = [
+            ("stages", "the stage of the last layer would send drafts back to the first one", self.stages),
+            ("tp_depth", "drafts by prediction need one pool of caches", self.grid.depth),
+            ("drafts", "a prediction layer proposes one draft", self.drafts),
+        ];
+        if self.scores_prompts && self.longest_prompt == PROPOSING_TOKENS {
+            let problem = Diagnostic::new("prompt tokens", "are as many as in a run that proposes drafts");
+            problems.push(problem.expected("another number than 2").found(self.longest_prompt));
+        }
+        for (place, message, found) in sizes.into_iter().filter(|(_, _, found)| *found != 1) {
+            let problem = Diagnostic::new(place, message).expected(1).found(found);
+            problems.push(problem.help("use --speculate ngram=K, or no drafts"));
         }
     }
 

@@ -13,7 +13,11 @@ use super::caches::Windowed;
 use crate::base::Diagnostics;
 use crate::config::ModelConfig;
 use crate::placement::Residual;
-use crate::program::models::{CacheGroup, Head, RunShape, decoder_of_layers};
+use crate::program::Program;
+use crate::program::models::{
+    CacheGroup, Head, LayeredProgram, PROPOSING_TOKENS, Prediction, RunShape, decoder_of_layers,
+    predicting_decoder,
+};
 use crate::program::npu::fused_attention_takes;
 use crate::schedule::Plan;
 
@@ -42,6 +46,8 @@ pub struct ServingShape {
     pub run: RunShape,
     /// Outputs of the program.
     pub head: Head,
+    /// The part of the layer for multi-token prediction, if the session drafts by it.
+    pub prediction: Option<Prediction>,
 }
 
 impl ServingShape {
@@ -134,19 +140,31 @@ impl Deployment {
     /// Returns the shapes of all serving programs, the longest chunk first.
     fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
         let (caches, states, pools) = (&self.caches(config), self.serving_states(config), self.grid.depth);
-        let shapes = |rows: usize, tokens: usize, head: Head| {
-            let shape =
-                move |table| ServingShape { run: self.run(caches, states, [rows, tokens, table]), head };
+        let shapes_with = |rows: usize, tokens: usize, head: Head, prediction: Option<Prediction>| {
+            let shape = move |table| {
+                let run = self.run(caches, states, [rows, tokens, table]);
+                ServingShape { run, head, prediction }
+            };
             self.tables(config, tokens).into_iter().rev().map(shape)
+        };
+        let shapes = |rows: usize, tokens: usize, head: Head| {
+            shapes_with(rows, tokens, head, self.predicts.then_some(Prediction::Fills))
         };
         let chunks =
             self.chunks(config).into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
         let rows = self.decode_rows();
+        let scored = self.scored_chunks(config);
+        let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
+        if self.predicts {
+            let part = Some(Prediction::Proposes);
+            let decode = rows
+                .iter()
+                .flat_map(|rows| shapes_with(rows * pools, PROPOSING_TOKENS, Head::AllLogits, part));
+            return chunks.chain(decode).chain(scored).collect();
+        }
         let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, self.head));
         let wide = rows.iter().filter(|_| self.drafts > 0);
         let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, Head::AllLogits));
-        let scored = self.scored_chunks(config);
-        let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
         chunks.chain(decode).chain(wide).chain(scored).collect()
     }
 
@@ -160,11 +178,16 @@ impl Deployment {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
         let shapes = self.serving_shapes(config);
-        let build = |shape: &ServingShape| {
+        let build = |shape: &ServingShape, like: Option<&Program>| -> Result<LayeredProgram, Diagnostics> {
             let Self { precision, order, .. } = *self;
-            decoder_of_layers(config, shape.run, precision, shape.head, order, parts.parts > 1)
+            let ServingShape { run, head, prediction } = *shape;
+            match prediction {
+                Some(part) => predicting_decoder(config, run, precision, head, order, part, like),
+                None => decoder_of_layers(config, run, precision, head, order, parts.parts > 1),
+            }
         };
-        let first = self.place(config, &mesh, &build(&shapes[0])?, self.residual, None, &parts)?;
+        let longest_program = build(&shapes[0], None)?;
+        let first = self.place(config, &mesh, &longest_program, self.residual, None, &parts)?;
         let longest = Some(&first.placed);
         let compile = |shape: &ServingShape| {
             let is_scored = || {
@@ -173,7 +196,8 @@ impl Deployment {
             };
             let is_chunk = shape.run.sequence > 1 && (shape.head == self.head || is_scored());
             let residual = if is_chunk { self.residual } else { Residual::Replicate };
-            self.schedule(&self.place(config, &mesh, &build(shape)?, residual, longest, &parts)?, longest)
+            let program = build(shape, Some(&longest_program.program))?;
+            self.schedule(&self.place(config, &mesh, &program, residual, longest, &parts)?, longest)
         };
         let (plans, others) = rayon::join(
             || self.schedule(&first, None),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::adapter_set::AdapterSet;
 use super::architecture::{self, Architecture};
-use super::families::{Family, PredictionNames};
+use super::families::{Family, PredictionNames, PredictionTensors};
 use super::fields::{Fields, parse_object};
 use super::formats::{self, Formats};
 use super::layer::{FeedForwardPart, GroupedAttention, Layer, Mixture, NormWeight, Rotary, SoftmaxAttention};
@@ -31,8 +31,9 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Number of layers for multi-token prediction that a checkpoint can have. No program reads
-    /// them.
+    /// Number of layers for multi-token prediction that a checkpoint can have. They have the
+    /// numbers behind the other layers. Only drafts by prediction read them, and only the first
+    /// one.
     pub prediction_layers: usize,
     /// Descriptions of layers: layer `l` has description `l` modulo their number, which is at least
     /// 1.
@@ -141,10 +142,46 @@ impl ModelConfig {
         }
     }
 
-    /// Returns the description of a layer.
+    /// Returns the description of a layer. A layer for multi-token prediction is like the last
+    /// layer with softmax attention.
     #[must_use]
     pub fn layer(&self, layer: usize) -> &Layer {
-        &self.pattern[layer % self.pattern.len()]
+        let described = |layer: usize| &self.pattern[layer % self.pattern.len()];
+        let is_softmax = |layer: &usize| described(*layer).softmax().is_some();
+        let like = (layer >= self.layers).then(|| (0..self.layers).rev().find(is_softmax)).flatten();
+        described(like.unwrap_or(layer))
+    }
+
+    /// Returns the name of a layer's tensor. A layer for multi-token prediction has a number behind
+    /// the other layers.
+    pub(crate) fn layer_tensor(&self, layer: usize, path: &str) -> String {
+        match self.prediction_names() {
+            Some(PredictionNames::Prefix(prefix)) if layer >= self.layers => {
+                format!("{prefix}layers.{}.{path}", layer - self.layers)
+            }
+            _ => self.family.table().tensors.layer(layer, path),
+        }
+    }
+
+    fn prediction_names(&self) -> Option<PredictionNames> {
+        self.family.table().keys.prediction.map(|keys| keys.names)
+    }
+
+    /// Returns the names of the tensors around the first layer for multi-token prediction, if
+    /// checkpoints have one.
+    pub(crate) fn prediction_tensors(&self) -> Option<PredictionTensors<String>> {
+        let names = self.prediction_names().filter(|_| self.prediction_layers > 0)?;
+        let name = |path: &str| match names {
+            PredictionNames::Numbers => self.layer_tensor(self.layers, path),
+            PredictionNames::Prefix(prefix) => format!("{prefix}{path}"),
+        };
+        let PredictionTensors { embedding_norm, hidden_norm, projection, norm } = names.outer();
+        Some(PredictionTensors {
+            embedding_norm: name(embedding_norm),
+            hidden_norm: name(hidden_norm),
+            projection: name(projection),
+            norm: name(norm),
+        })
     }
 
     /// Returns the grouped attentions of all layers that have one.
@@ -167,17 +204,33 @@ impl ModelConfig {
     }
 
     /// Returns whether the tensor belongs to a layer for multi-token prediction. A checkpoint can
-    /// have such tensors, and no program reads them.
+    /// have such tensors. Only programs with drafts by prediction read them.
     #[must_use]
     pub fn is_prediction_tensor(&self, name: &str) -> bool {
         let table = self.family.table();
-        if let Some(PredictionNames::Prefix(prefix)) = table.keys.prediction.map(|keys| keys.names) {
+        if let Some(PredictionNames::Prefix(prefix)) = self.prediction_names() {
             return self.prediction_layers > 0 && name.starts_with(prefix);
         }
         let number = name.strip_prefix(table.tensors.layer_prefix);
         let number = number.and_then(|rest| rest.split_once('.')).and_then(|(number, _)| number.parse().ok());
         let predicted = self.layers..self.layers + self.prediction_layers;
         number.is_some_and(|number: usize| predicted.contains(&number))
+    }
+
+    /// Returns whether programs with drafts by prediction read the tensor. They read the first
+    /// layer for multi-token prediction, but not its copies of the embedding and the head.
+    pub(crate) fn drafts_by(&self, name: &str) -> bool {
+        const COPIES: [&str; 2] = ["embed_tokens.weight", "shared_head.head.weight"];
+        let Some(PredictionTensors { embedding_norm, hidden_norm, projection, norm }) =
+            self.prediction_tensors()
+        else {
+            return false;
+        };
+        if [embedding_norm, hidden_norm, projection, norm].iter().any(|outer| outer == name) {
+            return true;
+        }
+        let of_layer = name.strip_prefix(&self.layer_tensor(self.layers, ""));
+        of_layer.is_some_and(|path| !COPIES.contains(&path))
     }
 
     /// Returns the softmax attentions of all layers that have one, grouped or latent.

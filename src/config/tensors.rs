@@ -71,7 +71,7 @@ impl ModelConfig {
     /// Returns the tensors of a layer.
     pub(crate) fn layer_tensors(&self, layer: usize) -> Vec<CheckpointTensor> {
         let tensors = &self.family.table().tensors;
-        let mut list = List { prefix: tensors.layer(layer, ""), ..List::default() };
+        let mut list = List { prefix: self.layer_tensor(layer, ""), ..List::default() };
         let Layer { attention, feed_forward, norms } = self.layer(layer);
         let before = [tensors.attention_norm, tensors.mlp_norm];
         let after = [tensors.attention_norm_after, tensors.mlp_norm_after];

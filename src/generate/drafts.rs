@@ -1,4 +1,4 @@
-//! Drafts of the next tokens by prompt lookup.
+//! Drafts of the next tokens, and prompt lookup.
 //!
 //! - Input: the ids of one sequence, as they grow.
 //! - Output: the tokens that followed the last earlier occurrence of the sequence's last n-gram,
@@ -15,6 +15,41 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::ops::RangeInclusive;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::program::models::PROPOSING_TOKENS;
+
+/// How a session drafts tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Speculation {
+    /// Prompt lookup.
+    Lookup(LookupOptions),
+    /// The layer for multi-token prediction of the model, which proposes one draft on the cards.
+    Prediction,
+}
+
+impl Speculation {
+    /// Returns the maximum number of drafts of a sequence in a step.
+    #[must_use]
+    pub const fn drafts(&self) -> usize {
+        match self {
+            Self::Lookup(options) => options.drafts,
+            Self::Prediction => PROPOSING_TOKENS - 1,
+        }
+    }
+
+    /// Returns the settings of prompt lookup.
+    pub(super) fn lookup(&self) -> Option<&LookupOptions> {
+        match self {
+            Self::Lookup(options) => Some(options),
+            Self::Prediction => None,
+        }
+    }
+}
+
+impl From<LookupOptions> for Speculation {
+    fn from(options: LookupOptions) -> Self {
+        Self::Lookup(options)
+    }
+}
 
 /// Settings of prompt lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::{Elements, NamedTensors};
 use crate::program::HostTensor;
 use crate::program::models::{
-    CacheInputs, CacheRow, Head, RotaryInput, RunShape, SequenceBlocks, StateInputs, StateRow, input,
-    rotary_tables, static_rows, static_states,
+    CacheBlocks, CacheInputs, CacheRow, Head, PROPOSING_TOKENS, Prediction, RotaryInput, RunShape,
+    SequenceBlocks, StateInputs, StateRow, input, rotary_tables, static_rows, static_states,
 };
 
 /// New tokens of one sequence.
@@ -118,7 +118,8 @@ impl InputBuilder {
         }
         for rotary in &mut self.rotary {
             let names = rotary.table;
-            let (cos, sin) = rotary.of(&self.config, self.dtype, s, rows);
+            let starts = rows.iter().map(|row| (row.tokens.start, row.tokens.prompt_length));
+            let (cos, sin) = rotary.of(&self.config, self.dtype, s, starts);
             let shape = [b, s, self.config.rope_of(names.rotary).rotated_dims(self.config.head_dim)];
             tensors.set(names.cos, Elements::of_bytes(shape, self.dtype, cos));
             tensors.set(names.sin, Elements::of_bytes(shape, self.dtype, sin));
@@ -136,24 +137,78 @@ impl InputBuilder {
         }
         tensors
     }
+
+    /// Adds the inputs of the layer for multi-token prediction. Rows of a run that proposes drafts
+    /// start with the last known token.
+    pub fn add_prediction<B: Iterator<Item = usize> + Clone>(
+        &mut self,
+        tensors: &mut NamedTensors,
+        run: RunShape,
+        part: Prediction,
+        rows: &[InputRow<'_, B>],
+    ) {
+        let (b, s, group) = (run.batch, PROPOSING_TOKENS, run.caches);
+        // Tokens of each row, with the first one at most `before` tokens before the row.
+        let cached = |before: usize, tokens: usize| {
+            let of_row = move |row: &InputRow<'_, B>| {
+                let start = row.tokens.start.saturating_sub(before);
+                let end = if row.tokens.ids.is_empty() { start } else { start + tokens };
+                CacheRow { tokens: start..end, blocks: row.groups[0].clone() }
+            };
+            CacheInputs::new(group, tokens, rows.iter().map(of_row))
+        };
+        match part {
+            Prediction::Fills => {
+                let mut from = cached(1, 1).slots;
+                // Nothing is before the first token of a sequence.
+                let firsts = from.iter_mut().zip(rows).filter(|(_, row)| row.tokens.start == 0);
+                firsts.for_each(|(from, _)| *from = CacheBlocks::NULL as i64);
+                tensors.set(input::HIDDEN_FROM, Elements::of_i64([b], from));
+            }
+            Prediction::Proposes => {
+                let mut from = cached(2, s).slots;
+                for (from, row) in from.chunks_exact_mut(s).zip(rows) {
+                    // The second token of a sequence has one token before.
+                    if row.tokens.start == 1 {
+                        from.copy_within(..1, 1);
+                        from[0] = CacheBlocks::NULL as i64;
+                    }
+                }
+                tensors.set(input::HIDDEN_FROM, Elements::of_i64([b * s], from));
+                let CacheInputs { slots, positions, lengths, .. } = cached(1, s);
+                tensors.set(input::DRAFT_SLOTS, Elements::of_i64([b, s], slots));
+                tensors.set(input::DRAFT_POSITIONS, Elements::of_i64([b, s], positions));
+                tensors.set(input::DRAFT_LENGTHS, Elements::of_i64([b], lengths));
+                for rotary in &mut self.rotary {
+                    let starts =
+                        rows.iter().map(|row| (row.tokens.start.saturating_sub(1), row.tokens.prompt_length));
+                    let (cos, sin) = rotary.of(&self.config, self.dtype, s, starts);
+                    let shape = [b, s, self.config.rope.rotated_dims(self.config.head_dim)];
+                    tensors.set(input::DRAFT_COS, Elements::of_bytes(shape, self.dtype, cos));
+                    tensors.set(input::DRAFT_SIN, Elements::of_bytes(shape, self.dtype, sin));
+                }
+            }
+        }
+    }
 }
 
 impl RotaryRows {
     /// Returns the rows of all tokens, padding included, in the bytes of `dtype`.
-    fn of<B>(
+    /// `rows` has the position of the first token of each row, and the length of its prompt.
+    fn of(
         &mut self,
         config: &ModelConfig,
         dtype: DType,
         tokens: usize,
-        rows: &[InputRow<'_, B>],
+        rows: impl ExactSizeIterator<Item = (usize, usize)>,
     ) -> (Vec<u8>, Vec<u8>) {
         let rope = config.rope_of(self.table.rotary);
         let bytes = |floats: Vec<f32>| HostTensor::float([floats.len()], dtype, floats).to_bytes();
         let row_bytes = rope.rotated_dims(config.head_dim) * dtype.size_bytes();
         let room = rows.len() * tokens * row_bytes;
         let (mut cos, mut sin) = (Vec::with_capacity(room), Vec::with_capacity(room));
-        for row in rows {
-            let positions = row.tokens.start..row.tokens.start + tokens;
+        for (start, prompt_length) in rows {
+            let positions = start..start + tokens;
             if rope.length_dependence() == LengthDependence::Fixed {
                 let known = self.cos.len() / row_bytes.max(1);
                 if known < positions.end {
@@ -169,8 +224,8 @@ impl RotaryRows {
             }
             for position in positions {
                 let length = match rope.length_dependence() {
-                    LengthDependence::Current => row.tokens.prompt_length.max(position + 1),
-                    LengthDependence::Prompt | LengthDependence::Fixed => row.tokens.prompt_length,
+                    LengthDependence::Current => prompt_length.max(position + 1),
+                    LengthDependence::Prompt | LengthDependence::Fixed => prompt_length,
                 };
                 let (new_cos, new_sin) = rope.cos_sin(config.head_dim, &[position], length);
                 cos.extend(bytes(new_cos));

@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::{DESCRIPTIONS, Description, GenerationConfig, ModelConfig};
 use crate::program::models::{
-    Head, IGNORED_TENSORS, RunShape, StoredTensor, decoder, embedding_tensor, stored_tensors,
+    Head, IGNORED_TENSORS, PROPOSING_TOKENS, Prediction, RunShape, StoredTensor, decoder, embedding_tensor,
+    predicting_decoder, stored_tensors,
 };
+use crate::program::tree::SumOrder;
 use crate::weights::{Checkpoint, ExpectedTensor, file};
 
 use super::tokenizer::Tokenizer;
@@ -82,6 +84,16 @@ impl Model {
         let (checkpoint, set) = own(self.checkpoint)?.with_adapters(named)?;
         let config = ModelConfig { adapters: Arc::new(set), ..self.config };
         Ok(Self { config, checkpoint: Arc::new(checkpoint), ..self })
+    }
+
+    /// Checks that the model has a layer for multi-token prediction, and that programs with it can
+    /// be built.
+    ///
+    /// # Errors
+    /// All layers that do not fit drafts by prediction, and all missing or different tensors.
+    #[doc(hidden)]
+    pub fn check_prediction(&self) -> Result<(), Diagnostics> {
+        check_prediction_layer(&self.config, &self.checkpoint)
     }
 
     /// Returns the tokenizer of the folder, which is read once.
@@ -183,6 +195,19 @@ fn described(dir: &Path, config: ModelConfig) -> Result<(ModelConfig, Option<Des
     }
     let formats = Arc::new(description.formats.clone());
     Ok((ModelConfig { formats, ..config }, Some(DescriptionFile { name: name.to_owned(), description })))
+}
+
+/// Checks the tensors of the first layer for multi-token prediction.
+fn check_prediction_layer(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+    let run = RunShape::new(1, PROPOSING_TOKENS, 1);
+    let (order, part) = (SumOrder::AsTheyCome, Prediction::Proposes);
+    let decoder = predicting_decoder(config, run, DType::F32.into(), Head::AllLogits, order, part, None)?;
+    let tensors = stored_tensors(&decoder.program).into_iter();
+    let expected: Vec<ExpectedTensor> = tensors
+        .filter(|(name, _)| config.is_prediction_tensor(name))
+        .map(|(name, StoredTensor { shape, dtypes })| ExpectedTensor { name, shape, dtypes })
+        .collect();
+    checkpoint.check(&expected, &|_| true)
 }
 
 fn check(

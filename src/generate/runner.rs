@@ -12,7 +12,7 @@ use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::compile::ServingShape;
 use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
 use crate::program::HostTensor;
-use crate::program::models::{Head, SequenceBlocks, StateRow, input};
+use crate::program::models::{Head, Prediction, SequenceBlocks, StateRow, input};
 use crate::serving::{
     BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StateStep, StepPlan, StepToken, Tables,
 };
@@ -97,6 +97,8 @@ pub(super) struct StepOutputs {
 #[derive(Debug)]
 struct RunOutputs {
     tensor: HostTensor,
+    /// The draft of each row, if the run proposed them.
+    drafts: Vec<u32>,
     /// Positions per row that have outputs.
     width: usize,
     rows_of_pool: usize,
@@ -119,6 +121,15 @@ impl StepOutputs {
     /// Returns the outputs of a decode row, from the position that samples first.
     pub(super) fn row(&self, pool: usize, index: usize, row: &DecodeRow) -> Option<RowOutput<'_>> {
         Some(self.decode.as_ref()?.row(pool, index, row.known.len(), self.vocabulary))
+    }
+
+    /// Returns the drafts of a decode row: those of its plan, or the one that the run proposed.
+    pub(super) fn drafts<'a>(&'a self, pool: usize, index: usize, row: &'a DecodeRow) -> &'a [u32] {
+        let proposed = self
+            .decode
+            .as_ref()
+            .and_then(|run| run.drafts.get(pool * run.rows_of_pool + index).map(std::slice::from_ref));
+        proposed.filter(|_| !row.drafts.is_empty()).unwrap_or(&row.drafts)
     }
 }
 
@@ -144,6 +155,8 @@ struct RunRows<'a> {
 
 struct RunRow<'a> {
     ids: Cow<'a, [u32]>,
+    /// The token before the ids, if it is known.
+    before: Option<u32>,
     start: usize,
     prompt_length: usize,
     /// Tables of the sequence in each group of caches. Empty in a row without a sequence.
@@ -156,6 +169,7 @@ struct RunRow<'a> {
 impl RunRow<'_> {
     const PADDING: Self = Self {
         ids: Cow::Borrowed(&[]),
+        before: None,
         start: 0,
         prompt_length: SequenceInput::NONE.prompt_length,
         tables: &[],
@@ -190,13 +204,16 @@ impl StepRunner {
 
     /// Runs each program without sequences until its graph is recorded.
     pub(super) fn record_graphs(&mut self) -> Result<(), exec::Error> {
-        for (program, ServingShape { run, head }) in self.shapes.iter().copied().enumerate() {
+        for (program, ServingShape { run, head, prediction }) in self.shapes.iter().copied().enumerate() {
             let none = || SequenceBlocks { first: 0, blocks: std::iter::empty() };
             let groups = run.groups().map(|_| none()).collect();
             let row = InputRow { tokens: SequenceInput::NONE, groups, state: None, adapter: None };
             let rows = vec![row; run.batch];
             let ids = padded_ids(run.sequence, rows.iter().map(|row| row.tokens.ids));
-            let inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
+            let mut inputs = self.inputs.inputs(run, head, &rows).with(input::IDS, ids);
+            if let Some(part) = prediction {
+                self.inputs.add_prediction(&mut inputs, run, part, &rows);
+            }
             // The first run is eager. The second one records the graph and replays it.
             for _ in 0..2 {
                 self.engine.run(ProgramId(program), &inputs)?;
@@ -264,9 +281,18 @@ impl StepRunner {
     pub(super) fn finish(&mut self, running: &PreparedStep) -> Result<StepOutputs, exec::Error> {
         let mut wait = |run: &PreparedRun| {
             let shape = self.shapes[run.program.0];
-            let tensor = self.engine.wait()?.only()?;
+            let outputs = self.engine.wait()?;
+            let (tensor, drafts) = match shape.prediction {
+                None => (outputs.only()?, Vec::new()),
+                Some(_) => {
+                    let name = if shape.head == Head::LastToken { "token" } else { "logits" };
+                    // A draft is an id of the vocabulary.
+                    let drafts = outputs.get("draft")?.ints().iter().map(|draft| *draft as u32).collect();
+                    (outputs.get(name)?, drafts)
+                }
+            };
             let width = if shape.head == Head::AllLogits { shape.run.sequence } else { 1 };
-            Ok::<_, exec::Error>(RunOutputs { tensor, width, rows_of_pool: run.rows_of_pool })
+            Ok::<_, exec::Error>(RunOutputs { tensor, drafts, width, rows_of_pool: run.rows_of_pool })
         };
         let chunk = running.chunk.as_ref().map(&mut wait).transpose()?;
         let decode = running.decode.as_ref().map(&mut wait).transpose()?;
@@ -283,6 +309,7 @@ impl StepRunner {
 fn chunk_row<'a>(tables: &'a Tables, chunk: &'a Chunk) -> RunRow<'a> {
     RunRow {
         ids: chunk.tokens.as_slice().into(),
+        before: None,
         start: chunk.start as usize,
         prompt_length: tables.prompt(chunk.table).unwrap_or(0) as usize,
         tables: tables.groups(chunk.table),
@@ -299,6 +326,7 @@ fn decode_row<'a>(tables: &'a Tables, pool: usize, row: &'a DecodeRow) -> RunRow
     };
     RunRow {
         ids: std::iter::once(first).chain(row.known.iter().chain(&row.drafts).copied()).collect(),
+        before: row.before,
         start: row.position as usize,
         prompt_length: tables.prompt(row.table).unwrap_or(0) as usize,
         tables: tables.groups(row.table),
@@ -332,11 +360,21 @@ fn build(
         adapter: row.adapter.map(|adapter| adapter as usize),
     });
     let input_rows: Vec<_> = input_rows.collect();
-    let inputs = inputs.inputs(shape.run, head, &input_rows);
-    let ids = padded_ids(width, rows.iter().map(|row| row.ids.as_ref()));
+    let mut tensors = inputs.inputs(shape.run, head, &input_rows);
+    if let Some(part) = shape.prediction {
+        inputs.add_prediction(&mut tensors, shape.run, part, &input_rows);
+    }
+    let proposes = shape.prediction == Some(Prediction::Proposes);
+    let ids = if proposes {
+        // The run computes the draft behind the last known token.
+        let known = |row: &RunRow<'_>| [row.before.unwrap_or(0), row.ids.first().copied().unwrap_or(0)];
+        rows.iter().flat_map(known).map(i64::from).collect()
+    } else {
+        padded_ids(width, rows.iter().map(|row| row.ids.as_ref()))
+    };
     let open = rows.iter().enumerate().filter_map(|(at, row)| {
         let (pool, source) = row.open?;
-        Some(OpenId { place: at * width, pool, source })
+        Some(OpenId { place: at * width + usize::from(proposes), pool, source })
     });
-    Ok(PreparedRun { program: ProgramId(index), inputs, ids, open: open.collect(), rows_of_pool })
+    Ok(PreparedRun { program: ProgramId(index), inputs: tensors, ids, open: open.collect(), rows_of_pool })
 }

@@ -22,7 +22,7 @@ use crate::serving::{Scheduler, SchedulerConfig};
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
-use super::drafts::LookupOptions;
+use super::drafts::{LookupOptions, Speculation};
 use super::error::Error;
 use super::grammar::ConstraintCompiler;
 use super::inputs::InputBuilder;
@@ -177,10 +177,12 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Drafts tokens by prompt lookup, and verifies them in one run. The output does not change.
-    pub fn speculate(mut self, options: LookupOptions) -> Self {
-        self.deployment.drafts = options.drafts;
-        self.lookup = Some(options);
+    /// Drafts tokens, and verifies them in one run. The output does not change.
+    pub fn speculate(mut self, speculation: impl Into<Speculation>) -> Self {
+        let speculation = speculation.into();
+        self.deployment.drafts = speculation.drafts();
+        self.deployment.predicts = speculation == Speculation::Prediction;
+        self.lookup = speculation.lookup().cloned();
         self
     }
 
@@ -249,6 +251,9 @@ impl<'a> SessionBuilder<'a> {
             self.engine.weights = Some(other.runner.engine.weights());
         }
         let (model, progress) = (self.model, self.progress);
+        if self.deployment.predicts {
+            model.check_prediction()?;
+        }
         let mut session =
             Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
                 let total = shards.bytes();

@@ -349,7 +349,7 @@ impl Session {
                 if row.samples {
                     let place = ResultRow::Decode(u32::try_from(index).unwrap_or(u32::MAX));
                     let output = outputs.row(pool, index, row);
-                    add(row.table, place, row.drafts.as_slice(), true, output);
+                    add(row.table, place, outputs.drafts(pool, index, row), true, output);
                 }
             }
         }

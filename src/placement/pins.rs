@@ -305,6 +305,10 @@ impl Pins {
             let dims: Vec<(usize, &str)> = depth().into_iter().chain([(dim, axes[0])]).collect();
             pins = pins.value(state, &dims);
         }
+        // The prediction layer normalises whole outputs of the last layer.
+        if program.find(Role::State, "prediction.hidden").is_some() {
+            pins = pins.value("prediction.hidden", &[]);
+        }
         pins = pins.experts(program, mesh, axes, experts);
         let [rows] = rows[..] else { return pins };
         pins = pins.on_axis(COLUMNS).across(ROWS);

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
@@ -37,6 +38,8 @@ pub struct Builder {
     problems: Diagnostics,
     in_trees: bool,
     goes_around: bool,
+    /// Params and states that were declared before their use.
+    declared: FxHashMap<String, ValueId>,
     mark: u64,
 }
 
@@ -86,7 +89,8 @@ impl Builder {
     pub fn new(name: impl Into<String>) -> Self {
         let program = Program { name: name.into(), ..Program::default() };
         let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
-        Self { program, problems: Diagnostics::new(), in_trees: false, goes_around: false, mark }
+        let (problems, declared) = (Diagnostics::new(), FxHashMap::default());
+        Self { program, problems, in_trees: false, goes_around: false, declared, mark }
     }
 
     /// Creates a builder that continues a program.
@@ -153,8 +157,24 @@ impl Builder {
         dtype: DType,
         source: Option<Source>,
     ) -> Operand {
+        if matches!(role, Role::Param | Role::State)
+            && let Some(id) = self.declared.get(name).copied()
+            && (self.program.values[id].shape == shape && self.program.values[id].dtype == dtype)
+        {
+            return self.operand(id);
+        }
         let id = self.program.values.push(Value { name: name.to_owned(), shape, dtype, role, source });
         Operand { id, mark: self.mark }
+    }
+
+    /// Declares the params and states of another program in its order. Later params and states of
+    /// the same names are these ones.
+    pub(super) fn declare_memory_of(&mut self, other: &Program) {
+        let kept = |value: &&Value| matches!(value.role, Role::Param | Role::State);
+        for value in other.values.values().iter().filter(kept) {
+            let id = self.program.values.push(value.clone());
+            self.declared.insert(value.name.clone(), id);
+        }
     }
 
     /// Adds an input, which each run receives.

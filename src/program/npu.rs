@@ -75,7 +75,7 @@ enum Derived {
     /// Largest elements over a dim, and their first indices.
     Largest(usize),
     /// The mask of tokens at these positions over the rows of a cache, twice.
-    Hidden { length: usize, window: Option<usize> },
+    Hidden { length: usize, window: Option<usize>, skipped: usize },
     /// The mask of later tokens for any positions, twice.
     Triangle,
     /// A vector with one f32 number, given by its bits, twice. It is stored under its own view.

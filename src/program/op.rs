@@ -664,8 +664,8 @@ impl Kind {
             Self::WriteSlots { .. } => Self::WriteSlots { pools: 1 },
             Self::ReadStates { .. } => Self::ReadStates { pools: 1 },
             Self::WriteStates { .. } => Self::WriteStates { pools: 1 },
-            Self::BlockAttention { scale, cap, window, .. } => {
-                Self::BlockAttention { scale, cap, window, pools: 1 }
+            Self::BlockAttention { scale, cap, window, skipped, .. } => {
+                Self::BlockAttention { scale, cap, window, skipped, pools: 1 }
             }
             ref other => other.clone(),
         }

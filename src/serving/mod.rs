@@ -3,8 +3,9 @@
 //! - Input: requests as token ids, and the sampled ids of finished steps.
 //! - Output: [`StepPlan`]s, which are plain data, and deliveries of new tokens.
 //! - Invariants: the scheduler is pure. The same calls in the same order give the same plans. A
-//!   block with one owner is written by that sequence alone, and a shared block is never written. A
-//!   prefix hit compares the tokens themselves. `cached ≤ computed ≤ scheduled ≤ known + ahead`
+//!   block with one owner is written by that sequence alone, and a shared block is never written,
+//!   except that a prediction layer can write its last row again, with the same content. A prefix
+//!   hit compares the tokens themselves. `cached ≤ computed ≤ scheduled ≤ known + ahead`
 //!   holds for the lengths of each sequence ([`SequenceLengths`]).
 //! - Not here: clocks, threads, IO, text, sampling, stop conditions other than the length, and the
 //!   caches themselves. Programs, host lists and device memory belong to the session.
@@ -34,8 +35,8 @@ mod step;
 
 pub use blocks::{BlockId, BlockPool, Chain, Content, Forms, Group, States};
 pub use scheduler::{
-    Delivery, Drafter, End, GroupConfig, Load, Overlap, QueuedRequest, RequestId, RowResult, Scheduler,
-    SchedulerConfig, SequenceId, SequenceLengths, StepResult,
+    Delivery, DraftPlace, Drafter, End, GroupConfig, Load, Overlap, QueuedRequest, RequestId, RowResult,
+    Scheduler, SchedulerConfig, SequenceId, SequenceLengths, StepResult,
 };
 pub use step::{
     BlockTable, Change, Chunk, DecodeRow, DecodeRun, ResultRef, ResultRow, StateStep, StepPlan, StepToken,

@@ -57,7 +57,7 @@ use crate::serving::blocks::{BlockId, BlockPool, Chain, Group, States};
 use crate::serving::step::{BlockTable, Change, TableId, len};
 use sequence::{Phase, Rank, Sequence};
 
-pub use config::{GroupConfig, Overlap, SchedulerConfig};
+pub use config::{DraftPlace, GroupConfig, Overlap, SchedulerConfig};
 pub use request::{
     Delivery, Drafter, End, Load, QueuedRequest, RequestId, RowResult, SequenceId, StepResult,
 };

@@ -125,6 +125,8 @@ pub struct DecodeRow {
     pub table: TableId,
     /// Position of the first token.
     pub position: u32,
+    /// The token before the first one, if its id is known.
+    pub before: Option<u32>,
     /// The first token, known or in flight.
     pub first: StepToken,
     /// Further known tokens, which a preemption dropped.

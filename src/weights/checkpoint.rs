@@ -234,11 +234,14 @@ impl Checkpoint {
     }
 
     /// Describes the tensors that no program reads: those of images, and those of layers for
-    /// multi-token prediction. Returns `None` if there are none.
+    /// multi-token prediction, unless the model drafts by the first one of them (`predicts`).
+    /// Returns `None` if there are none.
     #[must_use]
-    pub fn skipped(&self, config: &ModelConfig) -> Option<String> {
+    pub fn skipped(&self, config: &ModelConfig, predicts: bool) -> Option<String> {
         let mut predictions = Tally::default();
-        for (_, tensor) in self.tensors().filter(|(name, _)| config.is_prediction_tensor(name)) {
+        let is_skipped =
+            |name: &str| config.is_prediction_tensor(name) && !(predicts && config.drafts_by(name));
+        for (_, tensor) in self.tensors().filter(|(name, _)| is_skipped(name)) {
             predictions.add(tensor);
         }
         let kinds = [("images", self.images), ("layers for multi-token prediction", predictions)];

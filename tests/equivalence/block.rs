@@ -172,7 +172,7 @@ impl Block {
         };
         let (keys, values) = (cached(&mut w, "k", true), cached(&mut w, "v", false));
         let scale = (d as f64).sqrt().recip();
-        let kind = Kind::BlockAttention { scale, cap: None, window: None, pools: 1 };
+        let kind = Kind::BlockAttention { scale, cap: None, window: None, skipped: 0, pools: 1 };
         let y = w.build.op(kind, &[q, keys, values, table, positions, lengths]);
         let y = w.named("heads", 5, y);
         let y = w.matmul("o", "bskgd,okgd->bso", y, &[h, k, g, d]);

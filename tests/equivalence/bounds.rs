@@ -52,6 +52,7 @@ pub(crate) fn bound(
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
         Kind::Embed
         | Kind::Take
+        | Kind::Hide
         | Kind::Permute { .. }
         | Kind::WriteSlots { .. }
         | Kind::ReduceMax { .. }

@@ -60,8 +60,8 @@ fn samples_of_blocks() -> Vec<Sample> {
         let new = (&new[..], Floats(DType::F32));
         sample(Kind::WriteSlots { pools }, &[(cache, Cache), new, (&[4, 3], Places(places))])
     };
-    let read = |pools: usize, window: Option<usize>, cap: Option<f64>| {
-        let kind = Kind::BlockAttention { scale: 0.5, cap, window, pools };
+    let read = |pools: usize, window: Option<usize>, skipped: usize, cap: Option<f64>| {
+        let kind = Kind::BlockAttention { scale: 0.5, cap, window, skipped, pools };
         let cache = [8, 2, 3, 4];
         let tokens = (&[4_usize, 3][..], Indices(6));
         let queries = (&[4_usize, 3, 3, 2, 4][..], Fractions);
@@ -72,8 +72,9 @@ fn samples_of_blocks() -> Vec<Sample> {
         written(1, &[8, 2, 3, 2], 16),
         written(2, &[8, 4, 3, 2], 16),
         written(4, &[8, 5, 1, 2], 10),
-        read(1, None, Some(2.0)),
-        read(4, Some(3), None),
+        read(1, None, 0, Some(2.0)),
+        read(1, None, 1, None),
+        read(4, Some(3), 0, None),
     ]
 }
 
@@ -178,6 +179,8 @@ fn samples() -> Vec<Sample> {
         sample(Kind::Add, &[(&[3, 5], Floats(DType::BF16)), (&[3, 1], Floats(DType::BF16))]),
         sample(Kind::Mul, &[(&[3, 5], f32), (&[3, 5], f32)]),
         sample(Kind::Mul, &[(&[3, 5], Floats(DType::F16)), (&[1, 5], Floats(DType::F16))]),
+        sample(Kind::Hide, &[(&[3, 5], f32), (&[3, 5], Mask)]),
+        sample(Kind::Hide, &[(&[2, 3, 5], Floats(DType::F16)), (&[2, 1, 5], Mask)]),
         sample(Kind::Scale { by: -2.0 }, &[(&[3, 5], f32)]),
         sample(Kind::ReduceSum { dim: 0 }, &[(&[5, 3], f32)]),
         sample(Kind::ReduceSum { dim: 1 }, &[(&[2, 5, 3], f32)]),

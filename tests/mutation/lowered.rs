@@ -142,8 +142,8 @@ fn other_movements(kind: &Kind, rank: usize) -> Vec<Kind> {
 
 fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
     match kind {
-        &Kind::BlockAttention { scale, cap, window, pools } => [2.0, 0.5, -1.0, 0.0, scale]
-            .map(|by| Kind::BlockAttention { scale: scale * by, cap, window, pools })
+        &Kind::BlockAttention { scale, cap, window, skipped, pools } => [2.0, 0.5, -1.0, 0.0, scale]
+            .map(|by| Kind::BlockAttention { scale: scale * by, cap, window, skipped, pools })
             .map(|kind| ("attention scale", kind))
             .into(),
         Kind::RmsNorm { epsilon } => {

@@ -241,10 +241,44 @@ pub(crate) struct PredictionKeys {
 /// Names of the tensors of layers for multi-token prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PredictionNames {
-    /// The layers have the numbers behind the last layer.
+    /// The layers have the numbers behind the last layer. The tensors around a layer have its
+    /// number too.
     Numbers,
-    /// All names start with this text.
+    /// All names start with this text, and the layers have the numbers from 0.
     Prefix(&'static str),
+}
+
+impl PredictionNames {
+    /// Returns the last parts of the names of the tensors around a layer.
+    pub(crate) const fn outer(self) -> PredictionTensors {
+        match self {
+            Self::Numbers => PredictionTensors {
+                embedding_norm: "enorm.weight",
+                hidden_norm: "hnorm.weight",
+                projection: "eh_proj.weight",
+                norm: "shared_head.norm.weight",
+            },
+            Self::Prefix(_) => PredictionTensors {
+                embedding_norm: "pre_fc_norm_embedding.weight",
+                hidden_norm: "pre_fc_norm_hidden.weight",
+                projection: "fc.weight",
+                norm: "norm.weight",
+            },
+        }
+    }
+}
+
+/// Tensors around a layer for multi-token prediction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PredictionTensors<T = &'static str> {
+    /// Norm of the next token's embedding.
+    pub(crate) embedding_norm: T,
+    /// Norm of the output of the last layer.
+    pub(crate) hidden_norm: T,
+    /// Projection of both to the input of the layer, the embedding first.
+    pub(crate) projection: T,
+    /// Norm before the head.
+    pub(crate) norm: T,
 }
 
 /// Meaning of a file without a key.

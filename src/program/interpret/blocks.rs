@@ -28,7 +28,7 @@ pub(crate) fn rows_of_sequences(cache: &HostTensor, table: &HostTensor, pools: u
 }
 
 pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let Kind::BlockAttention { scale, cap, window, pools } = *kind else {
+    let Kind::BlockAttention { scale, cap, window, skipped, pools } = *kind else {
         unreachable!("the row of another op")
     };
     let [q, keys, values, table, positions, _] = operands else {
@@ -38,7 +38,8 @@ pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Ve
     let (sequences, tokens, length) = (q.shape[0], q.shape[1], keys.shape[1]);
     let hides = |position: i64, key: usize| {
         let key = key as i64;
-        key > position || window.is_some_and(|window| position - key >= window as i64)
+        let is_skipped = key < skipped as i64 && position >= skipped as i64;
+        is_skipped || key > position || window.is_some_and(|window| position - key >= window as i64)
     };
     let cells = positions.ints().iter().flat_map(|position| (0..length).map(move |key| (*position, key)));
     let hidden = cells.map(|(position, key)| i64::from(hides(position, key))).collect();

@@ -53,7 +53,7 @@ impl LayerInputs<'_> {
         let g = config.heads_per_kv_head();
         let tag = |name: &str| format!("layers.{layer}.attention.{name}");
         let [mut q, mut key, value] = [0, 1, 2].map(|part| self.heads(build, layer, part, x));
-        let names = [tensors.query_norm, tensors.key_norm].map(|name| tensors.layer(layer, name));
+        let names = [tensors.query_norm, tensors.key_norm].map(|name| self.config.layer_tensor(layer, name));
         match attention.qk_norm {
             Some(QkNorm::PerHead) => {
                 for (x, name) in [&mut q, &mut key].into_iter().zip(&names) {
@@ -88,7 +88,7 @@ impl LayerInputs<'_> {
             y = build.mul(y, gate);
         }
         let y = build.name(y, tag("heads"));
-        let name = tensors.layer(layer, tensors.attention_out);
+        let name = self.config.layer_tensor(layer, tensors.attention_out);
         let weight = format!("{name}.weight");
         let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
         if attention.output_bias && self.adds_bias(&weight) {
@@ -159,7 +159,7 @@ impl LayerInputs<'_> {
             );
             return y;
         };
-        let name = self.tensors().layer(layer, self.tensors().sinks);
+        let name = self.config.layer_tensor(layer, self.tensors().sinks);
         let sinks = build.param_from(&name, [k, g], self.stored_matrix(), whole(&name));
         let sinks = self.cast(build, sinks, DType::F32);
         let negative = build.op(Kind::Scale { by: -1.0 }, &[sinks]);
@@ -200,7 +200,7 @@ impl LayerInputs<'_> {
                     refuse(build, layer, "another window than its caches", "one size for all windows");
                     return None;
                 };
-                let Caches { group, slots, table, positions, lengths } = caches;
+                let Caches { group, slots, table, positions, lengths, skipped } = caches;
                 let CacheBlocks { count, rows: tokens, pools } = group.blocks;
                 for (new, (name, _)) in seen.iter_mut().zip(rows) {
                     let [k, d] = [2, 3].map(|dim| build.value(*new).shape[dim]);
@@ -208,7 +208,7 @@ impl LayerInputs<'_> {
                         build.state(&format!("layers.{layer}.{name}"), [count, tokens, k, d], self.dtype);
                     *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
                 }
-                let kind = Kind::BlockAttention { scale, cap, window, pools };
+                let kind = Kind::BlockAttention { scale, cap, window, skipped: *skipped, pools };
                 Some(build.op(kind, &[q, seen[first], seen[last], *table, *positions, *lengths]))
             }
             Seen::Run(masks) => {

@@ -74,7 +74,7 @@ impl LayerInputs<'_> {
         let vectors = build.name(vectors, tag("vectors"));
         let [query, key, value] = self.convolved(build, layer, delta, vectors);
         let value = build.op(Kind::SplitDim { dim: 3, size: e }, &[value]);
-        let scalar = |name: &str| self.tensors().layer(layer, name);
+        let scalar = |name: &str| self.config.layer_tensor(layer, name);
         let [rate, bias] = [names.decay, names.step_bias].map(|name| {
             let name = scalar(name);
             build.param_from(&name, [i, r], DType::F32, whole(&name))
@@ -88,14 +88,14 @@ impl LayerInputs<'_> {
         let rule = Rule { query, key, value, decay, strength };
         let y = self.ruled(build, layer, delta, rule);
         let y = build.name(y, format!("layers.{layer}.{RULE}"));
-        let norm = self.tensors().layer(layer, names.norm);
+        let norm = self.config.layer_tensor(layer, names.norm);
         let norm = build.param_from(&norm, [e], DType::F32, whole(&norm));
         let y = build.rms_norm(y, norm, self.config.norm_epsilon);
         let gates = self.cast(build, gates, DType::F32);
         let y = build.op(Kind::SwiGlu, &[gates, y]);
         let y = self.cast(build, y, self.dtype);
         let y = build.name(y, tag("heads"));
-        let out = format!("{}.weight", self.tensors().layer(layer, names.out));
+        let out = format!("{}.weight", self.config.layer_tensor(layer, names.out));
         let y = self.linear(build, "bsire,oire->bso", y, &out, whole(&out), &[h, i, r, e]);
         build.name(y, format!("layers.{layer}.{OUT}"))
     }
@@ -104,7 +104,7 @@ impl LayerInputs<'_> {
         let h = self.config.hidden_size;
         let GatedDelta { key_heads: i, key_dims: d, value_dims: e, .. } = *delta;
         let r = delta.values_per_key();
-        let path = |name: &str| format!("{}.weight", self.tensors().layer(layer, name));
+        let path = |name: &str| format!("{}.weight", self.config.layer_tensor(layer, name));
         match self.tensors().delta.inputs {
             DeltaInputs::ByKeyHead { vectors, scalars } => {
                 let (name, rows) = (path(vectors), 2 * (d + r * e));
@@ -164,7 +164,7 @@ impl LayerInputs<'_> {
                 (x, 0)
             }
         };
-        let tensor = self.tensors().layer(layer, self.tensors().delta.convolution);
+        let tensor = self.config.layer_tensor(layer, self.tensors().delta.convolution);
         let sections = [("q", 0, d), ("k", d, d), ("v", 2 * d, values)];
         let part =
             |build: &mut Builder, x, (_, start, size)| build.op(Kind::Narrow { dim: 3, start, size }, &[x]);

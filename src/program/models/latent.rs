@@ -34,7 +34,7 @@ impl LayerInputs<'_> {
         let turned = build.op(Kind::Narrow { dim: 4, start: plain_dims, size: rotary_dims }, &[q]);
         let turned = self.rotated(build, latent.rotary, turned);
         let row = self.latent_rows(build, layer, latent, x);
-        let name = self.tensors().layer(layer, self.tensors().latent.kv_up);
+        let name = self.config.layer_tensor(layer, self.tensors().latent.kv_up);
         let rows = [("keys", 0, plain_dims), ("values", plain_dims, value_dims)];
         let [keys, values] = rows.map(|(part, first, count)| {
             // The rows of a head are its key rows, and then its value rows.
@@ -54,7 +54,7 @@ impl LayerInputs<'_> {
         let y = build.op(Kind::Narrow { dim: 4, start: 0, size: width }, &[y]);
         let y = build.matmul("bskgr,kgdr->bskgd", y, values);
         let y = build.name(y, tag("heads"));
-        let name = format!("{}.weight", self.tensors().layer(layer, self.tensors().attention_out));
+        let name = format!("{}.weight", self.config.layer_tensor(layer, self.tensors().attention_out));
         let y = self.linear(build, "bskgd,okgd->bso", y, &name, whole(&name), &[h, 1, heads, value_dims]);
         build.name(y, tag("out"))
     }
@@ -68,7 +68,7 @@ impl LayerInputs<'_> {
         x: Operand,
     ) -> Operand {
         let (h, tensors) = (self.config.hidden_size, &self.tensors().latent);
-        let name = |path: &str| self.tensors().layer(layer, path);
+        let name = |path: &str| self.config.layer_tensor(layer, path);
         let (input, projection, inputs) = match latent.query_width {
             None => (x, tensors.query, h),
             Some(width) => {
@@ -93,7 +93,7 @@ impl LayerInputs<'_> {
         x: Operand,
     ) -> Operand {
         let (width, tensors) = (latent.width, &self.tensors().latent);
-        let name = |path: &str| self.tensors().layer(layer, path);
+        let name = |path: &str| self.config.layer_tensor(layer, path);
         let down = format!("{}.weight", name(tensors.kv_down));
         let shape = [1, width + latent.rotary_dims, self.config.hidden_size];
         let row = self.linear(build, "bsi,kdi->bskd", x, &down, whole(&down), &shape);

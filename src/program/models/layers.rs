@@ -58,6 +58,8 @@ pub(super) struct Caches {
     pub(super) table: Operand,
     pub(super) positions: Operand,
     pub(super) lengths: Operand,
+    /// Number of first rows that later tokens do not read.
+    pub(super) skipped: usize,
 }
 
 /// States of recurrent layers, and the states that a run reads and writes.
@@ -108,6 +110,7 @@ impl TokenInputs {
             table: build.input(names.table, [batch, group.table], DType::I32),
             positions: build.input(names.positions, [batch, sequence], DType::I64),
             lengths: build.input(names.lengths, [batch], DType::I64),
+            skipped: 0,
         };
         let groups = run.groups().map(of_group).collect();
         // Callers that only list params do not size the states.
@@ -159,7 +162,6 @@ pub(super) struct LayerInputs<'a> {
 pub(super) struct Layers {
     /// The normalised output of the last layer.
     pub(super) x: Operand,
-    pub(super) table: Operand,
     /// Ops of each layer, by number.
     pub(super) ops: Vec<Range<usize>>,
     pub(super) routers: Option<LayerSums>,
@@ -176,32 +178,45 @@ impl LayerInputs<'_> {
         &self.config.family.table().tensors
     }
 
-    /// Builds everything from ids to the normalised output of the last layer.
-    pub(super) fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
-        let (config, tensors) = (self.config, self.tensors());
-        let table =
-            build.param(tensors.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
+    /// Adds the table of the embedding.
+    pub(super) fn table(&self, build: &mut Builder) -> Operand {
+        let shape = [self.config.vocab_size, self.config.hidden_size];
+        build.param(self.tensors().embedding, shape, self.stored_matrix())
+    }
+
+    /// Looks up the embeddings of ids.
+    pub(super) fn embedded(&self, build: &mut Builder, ids: Operand, table: Operand) -> Operand {
         let embedded = build.op(Kind::Embed, &[ids, table]);
-        let mut embedded = self.cast(build, embedded, self.stored);
-        if config.scales_embedding {
-            // transformers rounds the scale to the element type.
-            let by = f64::from(round(self.stored, (config.hidden_size as f64).sqrt() as f32));
-            embedded = build.op(Kind::Scale { by }, &[embedded]);
+        let embedded = self.cast(build, embedded, self.stored);
+        if !self.config.scales_embedding {
+            return embedded;
         }
+        // transformers rounds the scale to the element type.
+        let by = f64::from(round(self.stored, (self.config.hidden_size as f64).sqrt() as f32));
+        build.op(Kind::Scale { by }, &[embedded])
+    }
+
+    /// Builds everything from embeddings to the normalised output of the last layer.
+    pub(super) fn layers(&self, build: &mut Builder, embedded: Operand) -> Layers {
+        let (config, tensors) = (self.config, self.tensors());
         let mut residual = build.name(embedded, "residual.embedding");
         let mut ops = Vec::with_capacity(config.layers);
         let mut routers = None;
         for layer in 0..config.layers {
             let first = build.program().ops.len();
-            for part in [Part::Attention, Part::Mlp] {
-                residual = self.part(build, layer, part, residual);
-            }
+            residual = self.layer(build, layer, residual);
             // The sums are ops of the layer, so a pipeline stage sends one row for each layer.
             routers = self.router_sums(build, layer, routers);
             ops.push(first..build.program().ops.len());
         }
         let x = self.norm(build, residual, tensors.final_norm);
-        Layers { x: build.name(x, "final_norm"), table, ops, routers }
+        Layers { x: build.name(x, "final_norm"), ops, routers }
+    }
+
+    /// Adds both parts of a layer to the residual stream.
+    pub(super) fn layer(&self, build: &mut Builder, layer: usize, residual: Operand) -> Operand {
+        let residual = self.part(build, layer, Part::Attention, residual);
+        self.part(build, layer, Part::Mlp, residual)
     }
 
     fn part(&self, build: &mut Builder, layer: usize, part: Part, residual: Operand) -> Operand {
@@ -212,7 +227,7 @@ impl LayerInputs<'_> {
         };
         let mut x = residual;
         if norms.has_before() {
-            x = self.norm(build, x, &tensors.layer(layer, before));
+            x = self.norm(build, x, &self.config.layer_tensor(layer, before));
             build.name(x, format!("layers.{layer}.{name}.norm"));
         }
         let x = self.cast(build, x, self.dtype);
@@ -222,7 +237,7 @@ impl LayerInputs<'_> {
         };
         let mut x = self.cast(build, x, self.stored);
         if norms.has_after() {
-            x = self.norm(build, x, &tensors.layer(layer, after));
+            x = self.norm(build, x, &self.config.layer_tensor(layer, after));
             // The name pins the norm to the layout of the residual stream.
             build.name(x, format!("residual.{layer}.{name}.norm"));
         }
@@ -422,11 +437,11 @@ impl LayerInputs<'_> {
     ) -> (String, Source) {
         let fused = match projected.of {
             Projections::Each(names) => {
-                let name = format!("{}.{kind}", self.tensors().layer(layer, names[part]));
+                let name = format!("{}.{kind}", self.config.layer_tensor(layer, names[part]));
                 let source = whole(&name);
                 return (name, source);
             }
-            Projections::Fused(name) => self.tensors().layer(layer, name),
+            Projections::Fused(name) => self.config.layer_tensor(layer, name),
         };
         let row = if kind == "weight" { self.config.hidden_size } else { 1 };
         let element_offset = projected.rows[..part].iter().sum::<usize>() * row;
@@ -467,7 +482,7 @@ impl LayerInputs<'_> {
         };
         let y = build.op(kind, &[gate, up]);
         let y = build.name(y, format!("layers.{layer}.mlp.hidden"));
-        let name = self.tensors().layer(layer, self.tensors().down);
+        let name = self.config.layer_tensor(layer, self.tensors().down);
         let weight = format!("{name}.weight");
         let y = self.linear(build, "bsf,hf->bsh", y, &weight, whole(&weight), &[h, f]);
         let bias = format!("{name}.bias");

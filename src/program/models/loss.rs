@@ -67,7 +67,9 @@ pub fn loss(
         tokens,
         routers,
     };
-    let Layers { x, table, ops: layers, routers } = shared.layers(build, ids);
+    let table = shared.table(build);
+    let embedded = shared.embedded(build, ids, table);
+    let Layers { x, ops: layers, routers } = shared.layers(build, embedded);
     let x = shared.cast(build, x, products);
     let head = shared.head(build, table, copies_table);
     let head = shared.cast(build, head, products);

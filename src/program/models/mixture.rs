@@ -65,7 +65,7 @@ impl LayerInputs<'_> {
     /// Computes the router: the experts of each token, and their weights in f32.
     fn chosen(&self, build: &mut Builder, layer: usize, mixture: &Mixture, x: Operand) -> Chosen {
         let (router, tensors) = (mixture.router, &self.tensors().experts);
-        let name = |path: &str| self.tensors().layer(layer, path);
+        let name = |path: &str| self.config.layer_tensor(layer, path);
         let tag = |name: &str| format!("layers.{layer}.mlp.router.{name}");
         let wide = self.cast(build, x, DType::F32);
         let sizes = [mixture.experts, self.config.hidden_size];
@@ -122,7 +122,7 @@ impl LayerInputs<'_> {
         Chosen { experts, weights }: Chosen,
     ) -> Operand {
         let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
-        let name = |path: &str| self.tensors().layer(layer, path);
+        let name = |path: &str| self.config.layer_tensor(layer, path);
         let sources = self.sources_of_experts(layer, count);
         let format = self.format_of_experts(build, &sources);
         let [gate_up_source, down_source] = match (sources, format) {
@@ -199,7 +199,7 @@ impl LayerInputs<'_> {
         }
         let shapes = [("gate_up", &[count, 2, f, h][..]), ("down", &[count, h, f])];
         let params = shapes.into_iter().zip(sources).map(|((name, shape), [source, scales])| {
-            let name = self.tensors().layer(layer, &format!("experts.{name}"));
+            let name = self.config.layer_tensor(layer, &format!("experts.{name}"));
             let weight = build.param_from(&name, shape, DType::I8, source);
             let outputs = &shape[..shape.len() - 1];
             [weight, build.param_from(&format!("{name}_scale"), outputs, DType::F32, scales)]
@@ -216,7 +216,7 @@ impl LayerInputs<'_> {
     /// `[e,h,f]`, of all experts of a layer.
     fn sources_of_experts(&self, layer: usize, count: usize) -> [Source; 2] {
         let tensors = &self.tensors().experts;
-        let name = |path: &str| self.tensors().layer(layer, path);
+        let name = |path: &str| self.config.layer_tensor(layer, path);
         match tensors.stack {
             ExpertStack::Separate => [&[tensors.gate, tensors.up][..], &[tensors.down]]
                 .map(|projections| whole(&format!("{}.weight", name(&stack(projections, count))))),
@@ -259,7 +259,7 @@ impl LayerInputs<'_> {
     fn shared(&self, build: &mut Builder, layer: usize, shared: SharedExpert, x: Operand) -> Operand {
         let (h, f) = (self.config.hidden_size, shared.intermediate_size);
         let tensors = &self.tensors().experts;
-        let weight = |path: &str| format!("{}.weight", self.tensors().layer(layer, path));
+        let weight = |path: &str| format!("{}.weight", self.config.layer_tensor(layer, path));
         let [gate, up] = [tensors.shared_gate, tensors.shared_up].map(|path| {
             let name = weight(path);
             self.linear(build, "bsh,fh->bsf", x, &name, whole(&name), &[f, h])

@@ -21,6 +21,7 @@ mod latent;
 mod layers;
 mod loss;
 mod mixture;
+mod prediction;
 mod routers;
 mod stored;
 
@@ -29,7 +30,7 @@ use std::ops::Range;
 use crate::base::{Diagnostics, Precision};
 use crate::config::{Family, ModelConfig, PEFT_PREFIX};
 
-use super::build::Builder;
+use super::build::{Builder, Operand};
 use super::graph::{Program, Role, ValueId};
 use super::op::Kind;
 use super::tree::SumOrder;
@@ -47,6 +48,7 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
+pub use prediction::{PROPOSING_TOKENS, Prediction, check_prediction, predicting_decoder, prediction_logits};
 pub use routers::{RouterLosses, RouterSums, choice_biases};
 pub(crate) use stored::layer_of_weight;
 pub use stored::{QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_weight, stored_tensors};
@@ -121,6 +123,23 @@ pub mod input {
     /// `[b,s]` f32: 1 for a token that counts in the figures of routers, 0 for padding. Only for
     /// [`loss`](fn@super::loss) of a model with experts.
     pub const ROUTED: &str = "routed";
+    /// `[b,2]` i64: as [`SLOTS`], for the last two known tokens of each sequence. This input and
+    /// the next ones are only for [`Prediction::Proposes`](super::Prediction::Proposes).
+    pub const DRAFT_SLOTS: &str = "draft_slots";
+    /// `[b,2]` i64: as [`POSITIONS`], for these tokens.
+    pub const DRAFT_POSITIONS: &str = "draft_positions";
+    /// `[b]` i64: as [`LENGTHS`], for these tokens.
+    pub const DRAFT_LENGTHS: &str = "draft_lengths";
+    /// `[b,2,r]`: as [`COS`], for these tokens.
+    pub const DRAFT_COS: &str = "draft_cos";
+    /// `[b,2,r]`: as [`SIN`], for these tokens.
+    pub const DRAFT_SIN: &str = "draft_sin";
+    /// `[b,s-1,s-1]` bool: as [`MASK`], for [`prediction_logits`](super::prediction_logits).
+    pub const DRAFT_MASK: &str = "draft_mask";
+    /// `[b]` i64: place of the token before the first one of each sequence. Only for
+    /// [`Prediction::Fills`](super::Prediction::Fills). `[2·b]` i64: places of the tokens before
+    /// the last two known tokens, for [`Prediction::Proposes`](super::Prediction::Proposes).
+    pub const HIDDEN_FROM: &str = "hidden_from";
     /// `[b]` i64: position within `s` after which a token is wanted. Not for
     /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
@@ -176,16 +195,34 @@ pub fn decoder_of_layers(
     let adapters = Adapters::of_serving(&mut build, config, b);
     let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
 
-    let Layers { x, table, ops: layers, .. } = shared.layers(&mut build, ids);
+    let table = shared.table(&mut build);
+    let embedded = shared.embedded(&mut build, ids, table);
+    let Layers { x, ops: layers, .. } = shared.layers(&mut build, embedded);
     let head_weight = shared.head(&mut build, table, copies_table);
+    outputs(&mut build, &shared, [x, head_weight], last, head);
+    if let Some(adapters) = adapters {
+        adapters.check(&mut build);
+    }
+    Ok(LayeredProgram { program: build.finish()?, layers })
+}
+
+/// Adds the head and the outputs of a program. `last` is the input of the same name, unless the
+/// outputs are those of all positions.
+fn outputs(
+    build: &mut Builder,
+    shared: &LayerInputs<'_>,
+    [x, weight]: [Operand; 2],
+    last: Option<Operand>,
+    head: Head,
+) {
     let logits = match last {
-        None => build.matmul("bsh,vh->bsv", x, head_weight),
+        None => build.matmul("bsh,vh->bsv", x, weight),
         Some(last) => {
             let x = build.op(Kind::Take, &[x, last]);
-            build.matmul("bh,vh->bv", x, head_weight)
+            build.matmul("bh,vh->bv", x, weight)
         }
     };
-    let logits = shared.capped(&mut build, logits);
+    let logits = shared.capped(build, logits);
     let logits = build.name(logits, "logits");
     if head == Head::LastToken {
         let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
@@ -194,10 +231,6 @@ pub fn decoder_of_layers(
     } else {
         build.output("logits", logits);
     }
-    if let Some(adapters) = adapters {
-        adapters.check(&mut build);
-    }
-    Ok(LayeredProgram { program: build.finish()?, layers })
 }
 
 /// Prefix of a param's name in the name of the copy.

@@ -19,6 +19,13 @@ const CAUSAL: usize = 3;
 /// `sparseMode`: each token reads a window of keys up to its own.
 const BAND: usize = 4;
 
+/// Earlier rows that attention reads.
+#[derive(Clone, Copy)]
+struct Read {
+    window: Option<usize>,
+    skipped: usize,
+}
+
 /// One pool of a cache with the sequences that own its blocks.
 struct Pool {
     sequences: std::ops::Range<usize>,
@@ -76,13 +83,19 @@ impl Emit<'_> {
 
     /// Returns the mask `[b,s,t]` of tokens at `positions[b,s]` over `length` rows: true hides a
     /// row. Layers share the mask.
-    fn rows_hidden(&mut self, positions: &View, length: usize, window: Option<usize>) -> View {
-        let what = Derived::Hidden { length, window };
+    fn rows_hidden(&mut self, positions: &View, length: usize, read: Read) -> View {
+        let Read { window, skipped } = read;
+        let what = Derived::Hidden { length, window, skipped };
         if let Some([mask, _]) = self.known(positions, what) {
             return mask;
         }
         let &[b, s] = positions.shape.sizes() else { unreachable!("positions have two dims, by their rule") };
         let rows = self.numbers(DType::I64, length);
+        if skipped > 0 {
+            // The row is `length` rows before the first token, and too early for all later ones.
+            let number = Number::Int(-(length as i64));
+            self.calls.push(Call::Fill { into: rows.narrow(0, 0, skipped), value: number });
+        }
         let earliest = window.map_or(-(length as i64), |window| 1 - window as i64);
         let mask = self.outside(rows.repeat(0, s).repeat(0, b), positions.repeat(2, length), earliest);
         self.known.push(Known { of: positions.clone(), what, results: [mask.clone(), mask.clone()] });
@@ -91,23 +104,19 @@ impl Emit<'_> {
 
     /// Returns the mask and the sparse mode of fused attention. A single token without a window
     /// reads all rows that its length counts. Large masks would take more memory than the keys.
-    fn mask_of(
-        &mut self,
-        positions: &View,
-        length: usize,
-        window: Option<usize>,
-    ) -> (Option<Box<View>>, usize) {
+    fn mask_of(&mut self, positions: &View, length: usize, read: Read) -> (Option<Box<View>>, usize) {
+        let window = read.window;
         let &[b, s] = positions.shape.sizes() else { unreachable!("positions have two dims, by their rule") };
-        if s == 1 && window.is_none() {
+        if s == 1 && window.is_none() && read.skipped == 0 {
             return (None, GIVEN);
         }
         // The triangle is aligned with the last token, which a shard of tokens may lack.
         let has_all_tokens = self.operands[4].whole[1] == s;
-        if b * s * length > TRIANGLE * TRIANGLE && has_all_tokens {
+        if b * s * length > TRIANGLE * TRIANGLE && has_all_tokens && read.skipped == 0 {
             let mode = if window.is_some() { BAND } else { CAUSAL };
             return (Some(Box::new(self.triangle(positions))), mode);
         }
-        let mask = self.rows_hidden(positions, length, window);
+        let mask = self.rows_hidden(positions, length, read);
         (Some(Box::new(self.shaped(mask, [b, 1, s, length]))), GIVEN)
     }
 
@@ -137,7 +146,8 @@ impl Emit<'_> {
 }
 
 pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::BlockAttention { scale, cap, window, .. } = *kind else { return };
+    let Kind::BlockAttention { scale, cap, window, skipped, .. } = *kind else { return };
+    let read = Read { window, skipped };
     let pools = emit.pools(kind, 1, 0);
     let views = [0, 1, 2, 3, 4, 5].map(|operand| emit.view(operand));
     let (result, sums) = (emit.out(), emit.result(1));
@@ -153,7 +163,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         let &[b, s, k, g, d] = q.shape.sizes() else { return };
         let length = table.shape[1] * keys.shape[1];
         if cap.is_none() && sums.is_none() && fused_attention_takes(q.dtype, d) {
-            let (mask, sparse_mode) = emit.mask_of(&positions, length, window);
+            let (mask, sparse_mode) = emit.mask_of(&positions, length, read);
             let q = emit.shaped(q, [b, s, k * g, d]);
             let rows = [keys.shape[0], keys.shape[1], k * d];
             let (keys, values) = (emit.shaped(keys, rows), emit.shaped(values, rows));
@@ -181,7 +191,7 @@ pub(in crate::program) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
             });
             continue;
         }
-        let mask = emit.rows_hidden(&positions, length, window);
+        let mask = emit.rows_hidden(&positions, length, read);
         let [keys, values] = [keys, values].map(|cache| emit.collected(&cache, &table));
         let kind = match cap {
             Some(cap) => Kind::CappedAttention { scale, cap },

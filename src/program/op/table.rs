@@ -402,6 +402,8 @@ super::ops! {
     /// The second result is the logarithm of the sum of `exp(score)`, f32 `[b,k,g,s]`. It requires
     /// an attention without cap.
     ///
+    /// With `skipped` 1, tokens behind the first one do not read the first row of their sequence.
+    ///
     /// Several pools share sequences and blocks evenly, in order. A table has the numbers of blocks
     /// within the sequence's pool.
     BlockAttention {
@@ -411,11 +413,16 @@ super::ops! {
         cap: Option<f64>,
         /// Number of rows that a token reads, its own included. `None`: all.
         window: Option<usize>,
+        /// Number of first rows that later tokens do not read: 0, or 1 without a window.
+        skipped: usize,
         /// Number of pools of the cache.
         pools: usize,
     } = "block_attention" {
         arity: 6,
         rule: |kind, shapes| match kind {
+            Kind::BlockAttention { skipped, window, .. } if *skipped > usize::from(window.is_none()) => {
+                Err(format!("{skipped} rows cannot be skipped"))
+            }
             Kind::BlockAttention { pools, .. } => {
                 over_pools("bskgD,~bTkD,~bTkD,bW,bs,b->bskgD,bkgs", *pools, shapes)
             }

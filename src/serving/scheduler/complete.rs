@@ -3,6 +3,7 @@
 //! Invariant: a wrong result is refused before anything changes. Not here: stop conditions other
 //! than the length.
 
+use super::config::DraftPlace;
 use super::sequence::Phase;
 use super::{Delivery, End, FlightRow, RowResult, Scheduler, StepResult};
 use crate::base::{Diagnostic, Id as _};
@@ -47,9 +48,12 @@ impl Scheduler {
         for (row, RowResult { tokens, .. }) in rows {
             let most = if row.samples { row.drafts.len() + 1 } else { 0 };
             let accepted = tokens.len().saturating_sub(1);
-            let is_legal = tokens.len() <= most
-                && tokens.is_empty() != row.samples
-                && tokens[..accepted] == row.drafts[..accepted];
+            let are_drafts = |accepted: &[u32]| match self.config.draft_place {
+                DraftPlace::Host => accepted == &row.drafts[..accepted.len()],
+                DraftPlace::Cards => true,
+            };
+            let is_legal =
+                tokens.len() <= most && tokens.is_empty() != row.samples && are_drafts(&tokens[..accepted]);
             if !is_legal && self.running(row.table).phase != Phase::Ended {
                 let wrong = Diagnostic::new(format!("{place}, {}", row.table), "illegal tokens of a row");
                 let expected =

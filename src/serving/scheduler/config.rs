@@ -44,6 +44,8 @@ pub struct SchedulerConfig {
     pub ageing: u32,
     /// Maximum number of planned steps that have not completed.
     pub steps_in_flight: usize,
+    /// Where drafts are proposed.
+    pub draft_place: DraftPlace,
     /// Whether a sequence can be in several steps in flight.
     pub overlap: Overlap,
     /// Whether the bits of a token depend on its form.
@@ -59,6 +61,16 @@ pub struct GroupConfig {
     pub blocks: u32,
     /// Number of keys that a query reads, itself included. `None` is full attention.
     pub window: Option<NonZeroU32>,
+}
+
+/// Where drafts are proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftPlace {
+    /// The caller proposes them before the step is planned.
+    Host,
+    /// The run that verifies a draft proposes it. Plans have the id 0 in its place, and all decode
+    /// runs have rows of the full width.
+    Cards,
 }
 
 /// Whether a sequence can be in several steps in flight.
@@ -83,6 +95,7 @@ impl SchedulerConfig {
         let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks(model)));
         let scored_chunks = numbers(deployment.scored_chunks(model));
         let drafts = number(deployment.drafts);
+        let drafter = if deployment.predicts { DraftPlace::Cards } else { DraftPlace::Host };
         let states = deployment.serving_states(model);
         let group = |CacheSize { window, blocks }: CacheSize| GroupConfig {
             blocks: number(blocks.in_pool().saturating_add(1)),
@@ -102,6 +115,7 @@ impl SchedulerConfig {
             chunks,
             scored_chunks,
             drafts,
+            draft_place: drafter,
             context: number(deployment.context),
             ageing: AGEING,
             steps_in_flight: deployment.steps_in_flight(),
@@ -189,6 +203,14 @@ impl SchedulerConfig {
     /// Returns the number of tokens per row of the verify program.
     pub(super) const fn width(&self) -> u32 {
         self.drafts.saturating_add(1)
+    }
+
+    /// Returns the maximum number of known tokens per row. A run that proposes drafts has one.
+    pub(super) const fn known_width(&self) -> u32 {
+        match self.draft_place {
+            DraftPlace::Host => self.width(),
+            DraftPlace::Cards => 1,
+        }
     }
 
     /// Returns the smallest program with at least `rows` rows.

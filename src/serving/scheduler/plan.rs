@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::config::Overlap;
+use super::config::{DraftPlace, Overlap};
 use super::sequence::{Phase, SequenceLengths, Work};
 use super::{Drafter, Flight, FlightRow, Scheduler};
 use crate::base::Id as _;
@@ -94,7 +94,8 @@ impl Scheduler {
         let number = self.next_step;
         self.next_step += 1;
         self.flights.push_back(flight);
-        let is_wide = rows.iter().any(|row| row.token_count() > 1);
+        let is_wide =
+            self.config.draft_place == DraftPlace::Cards || rows.iter().any(|row| row.token_count() > 1);
         let width = if is_wide { self.config.width() } else { 1 };
         let padded = self.config.padded_rows(len(&rows));
         let decode = (!rows.is_empty()).then_some(DecodeRun { padded, width, rows });
@@ -109,12 +110,15 @@ impl Scheduler {
         let width = self.config.width();
         let sequence = self.running(table);
         let SequenceLengths { scheduled: start, known, .. } = sequence.lengths;
-        let count = known.saturating_sub(start).clamp(1, width);
+        let count = known.saturating_sub(start).clamp(1, self.config.known_width());
         let end = start + count;
         step.proposed.clear();
         let limit = (width - count).min(sequence.wanted() - end);
         if limit > 0 && sequence.in_flight == 0 && end == known {
-            drafter(sequence.id, &sequence.tokens, &mut step.proposed);
+            match self.config.draft_place {
+                DraftPlace::Host => drafter(sequence.id, &sequence.tokens, &mut step.proposed),
+                DraftPlace::Cards => step.proposed.resize(limit as usize, 0),
+            }
             step.proposed.truncate(limit as usize);
             // Drafts take available blocks, but preempt no sequence.
             if !self.has_blocks(table, end + len(&step.proposed), &step.budget) {
@@ -134,11 +138,13 @@ impl Scheduler {
             Some(&id) => StepToken::Id(id),
             None => StepToken::Result(sequence.source.expect("a token without id is in flight")),
         };
+        let before = start.checked_sub(1).and_then(|at| sequence.tokens.get(at as usize)).copied();
         let samples = end >= known;
         let further = sequence.tokens.get(start as usize + 1..end as usize).unwrap_or_default();
         let row = DecodeRow {
             table,
             position: start,
+            before,
             first,
             known: further.into(),
             drafts: drafts.clone(),

@@ -124,7 +124,7 @@ impl Sequence {
             Work::Nothing
         } else if start < self.prompt {
             Work::Chunk { limit: self.prompt }
-        } else if config.forms == Forms::Same && known.saturating_sub(start) > config.width() {
+        } else if config.forms == Forms::Same && known.saturating_sub(start) > config.known_width() {
             Work::Chunk { limit: known }
         } else {
             Work::DecodeRow

@@ -16,6 +16,7 @@ fn config() -> SchedulerConfig {
         chunks: vec![4, 8],
         scored_chunks: vec![4, 8],
         drafts: 0,
+        draft_place: DraftPlace::Host,
         step_tokens: 12,
         context: 1_000,
         ageing: 10,
@@ -403,6 +404,41 @@ fn drafts_preempt_nobody_and_end_before_the_last_token() {
     it.running[0].as_mut().unwrap().max_new = 20;
     let plan = it.plan(&mut greedy).unwrap();
     assert!(rows(&plan)[0].drafts.is_empty(), "no block is free for four tokens");
+}
+
+#[test]
+fn drafts_of_the_cards_are_places_in_rows_of_full_width() {
+    let on_cards = SchedulerConfig {
+        drafts: 1,
+        draft_place: DraftPlace::Cards,
+        step_tokens: 16,
+        forms: Forms::Same,
+        ..config()
+    };
+    let mut it = scheduler(on_cards);
+    it.submit(&request(0, 4, 5)).unwrap();
+    step(&mut it);
+    let mut none = |_: SequenceId, _: &[u32], _: &mut Vec<u32>| panic!("the host proposes nothing");
+    let mut rows_of = |it: &mut Scheduler, tokens: &[u32]| {
+        let plan = it.plan(&mut none).unwrap();
+        assert_eq!(plan.decode.as_ref().unwrap().width, 2);
+        let row = rows(&plan)[0].clone();
+        let result = RowResult { tokens: tokens.into(), stops: false };
+        it.complete(&StepResult { number: plan.number, chunk: None, rows: vec![result] }).unwrap();
+        (row.position, row.before, row.first, row.drafts.to_vec())
+    };
+    // The draft, 8, is accepted. The next one is not.
+    assert_eq!(rows_of(&mut it, &[8, 9]), (4, Some(3), StepToken::Id(7), vec![0]));
+    assert_eq!(rows_of(&mut it, &[10]), (6, Some(8), StepToken::Id(9), vec![0]));
+    // The last token has no draft.
+    assert_eq!(rows_of(&mut it, &[11]), (7, Some(9), StepToken::Id(10), vec![]));
+    assert_eq!((it.load().verified_drafts, it.load().accepted_drafts), (2, 1));
+    // Several tokens that a preemption dropped run again in a chunk.
+    it.submit(&request(1, 4, 20)).unwrap();
+    steps(&mut it, 4);
+    let table = it.order[0].table;
+    it.preempt(table);
+    assert_eq!(chunk(&step(&mut it)), [4, 4, 4]);
 }
 
 #[test]

@@ -174,10 +174,10 @@ fn checkpoints_have_exactly_the_listed_tensors() {
 fn the_line_of_skipped_tensors_counts_images_and_predictions() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3_5-dense");
     let (config, checkpoint) = (parse(QWEN3_5), Checkpoint::open(&folder).unwrap());
-    let line = checkpoint.skipped(&config).unwrap();
+    let line = checkpoint.skipped(&config, false).unwrap();
     assert!(line.starts_with("4 tensors of images ("), "{line}");
     assert!(line.contains(" and 15 tensors of layers for multi-token prediction ("), "{line}");
     let none = ModelConfig { prediction_layers: 0, ..config };
     assert!(!none.is_prediction_tensor("mtp.fc.weight"));
-    assert!(!checkpoint.skipped(&none).unwrap().contains("prediction"));
+    assert!(!checkpoint.skipped(&none, false).unwrap().contains("prediction"));
 }
