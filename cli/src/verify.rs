@@ -9,7 +9,8 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{
-    Choice, ChosenExperts, Difference, Greedy, Reference, SameOperands, Verification, verify_on,
+    Choice, ChosenExperts, Difference, Greedy, MeanDifference, Reference, SameOperands, Verification,
+    verify_on,
 };
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
@@ -131,6 +132,9 @@ struct VerifyReport {
     logits: Option<DifferenceReport>,
     /// Error of the logits in `dtype`, compared with f32.
     rounded: Option<DifferenceReport>,
+    /// Error of the logits in `dtype`, compared with the reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against_reference: Option<MeanDifferenceReport>,
     greedy: Option<GreedyReport>,
     /// Choices of experts in `dtype`, compared with f32. All results use the choices of f32.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +172,12 @@ struct DifferenceReport {
     found: f64,
     error: f64,
     bound: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct MeanDifferenceReport {
+    mean: f64,
+    largest: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -232,6 +242,9 @@ impl VerifyReport {
             around: verification.around.map(Into::into),
             logits: verification.logits.map(Into::into),
             rounded: verification.rounded.map(Into::into),
+            against_reference: verification
+                .against_reference
+                .map(|MeanDifference { mean, largest }| MeanDifferenceReport { mean, largest }),
             greedy: verification.greedy.map(Into::into),
             experts: verification
                 .experts
@@ -295,6 +308,9 @@ impl std::fmt::Display for VerifyReport {
         if let Some(rounded) = &self.rounded {
             writeln!(f, "largest error in {dtype} against f32: {rounded}")?;
         }
+        if let Some(MeanDifferenceReport { mean, largest }) = &self.against_reference {
+            writeln!(f, "error in {dtype} against the reference: mean {mean:.2e}, largest {largest:.2e}")?;
+        }
         if let Some(ChosenExpertsReport { choices, differing }) = &self.experts {
             writeln!(
                 f,
@@ -348,6 +364,7 @@ mod tests {
             around: None,
             logits: None,
             rounded: None,
+            against_reference: None,
             greedy,
             experts: None,
         }

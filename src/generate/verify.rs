@@ -11,6 +11,7 @@
 //! | logits with f32 around the quantised products | the same on one card | of f32, plus integers whose value is within float error of a rounding edge |
 //! | logits in f32 | the reference's | of f32 |
 //! | logits in the requested type | those in f32 | of the type |
+//! | logits in the requested type | the reference's | none: the mean difference is reported |
 //! | greedy tokens, in f32 and in the requested type | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
 //!
 //! A wrong model or configuration changes the f32 logits, with a bound of 10⁻⁵ to 10⁻³ of the
@@ -121,6 +122,28 @@ pub struct ChosenExperts {
     pub differing: usize,
 }
 
+/// Differences between all elements of two tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanDifference {
+    /// Mean of the absolute differences.
+    pub mean: f64,
+    /// Largest absolute difference.
+    pub largest: f64,
+}
+
+impl MeanDifference {
+    /// Compares tensors of the same size. NaN in either gives NaN.
+    fn of(found: &[f32], expected: &[f32]) -> Self {
+        let pairs = found.iter().zip(expected);
+        let differences = pairs.map(|(found, expected)| (f64::from(*found) - f64::from(*expected)).abs());
+        let (sum, largest) = differences.fold((0.0, 0.0), |(sum, largest): (f64, f64), difference| {
+            // `f64::max` would ignore NaN.
+            (sum + difference, if difference > largest || difference.is_nan() { difference } else { largest })
+        });
+        Self { mean: sum / expected.len().max(1) as f64, largest }
+    }
+}
+
 /// Result of the comparison of a sharded model with its reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verification {
@@ -141,6 +164,9 @@ pub struct Verification {
     pub logits: Option<Difference>,
     /// The worst logit in the requested type, compared with f32. None if the type is f32.
     pub rounded: Option<Difference>,
+    /// Logits in the requested type, compared with the reference. They have no bound, because
+    /// rounding in 16 bits can exceed the effect of a fault.
+    pub against_reference: Option<MeanDifference>,
     /// Greedy tokens of the reference and of the cards.
     pub greedy: Option<Greedy>,
     /// Choices of experts, if the type is not f32. All results are computed with the choices of
@@ -249,6 +275,7 @@ pub fn verify_on(
             Some((_, logits)) => logits,
             None => many.run(&exact_program, f32, reference, None)?,
         };
+        verification.against_reference = Some(MeanDifference::of(logits.floats(), expected));
         verification.logits = worst("logits", &exact, expected, bound(&exact_program.program, f32, expected));
         if precision != f32 {
             let bound = bound(program, precision, exact.floats());
@@ -389,6 +416,14 @@ mod tests {
         assert!(!found(within.clone(), vec![choice(0.26, 0.25)]).passed());
         assert!(!found(within, vec![choice(f64::NAN, 0.25)]).passed());
         assert!(!found(difference(1.0, 1.6, 0.5), Vec::new()).passed());
+    }
+
+    #[test]
+    fn the_mean_difference_counts_every_element() {
+        let of = MeanDifference::of(&[1.0, 2.5, -1.0, 0.0], &[1.0, 2.0, 0.5, 0.0]);
+        assert_eq!(of, MeanDifference { mean: 0.5, largest: 1.5 });
+        let of = MeanDifference::of(&[1.0, f32::NAN, 3.0], &[1.0, 1.0, 1.0]);
+        assert!(of.mean.is_nan());
     }
 
     #[test]
