@@ -281,6 +281,37 @@ fn damaged_checkpoints_are_refused_with_all_problems() {
                     expected FLOAT, W8A8 or W8A8_DYNAMIC, found \"W4A8_DYNAMIC\"";
     assert!(found.contains(expected), "{found}");
 
+    // Problems of the description and of the tensors come together. The layer with the unknown
+    // scheme is not checked further.
+    replaced(&folder, description, "\"model.norm.weight\"", "\"model.form.weight\"");
+    replaced(
+        &folder,
+        "quant_model_weights.safetensors.index.json",
+        "model.layers.0.mlp.down_proj.weight_scale",
+        "model.layers.0.mlp.down_proj.weight_slack",
+    );
+    replaced(
+        &folder,
+        "quant_model_weights-00001-of-00001.safetensors",
+        "model.layers.0.mlp.down_proj.weight_scale",
+        "model.layers.0.mlp.down_proj.weight_slack",
+    );
+    let config = std::fs::read_to_string(folder.path().join("config.json")).unwrap();
+    let config = config.replace("\"num_key_value_heads\": 3", "\"num_key_value_heads\": 2");
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let found = refused(&folder);
+    for expected in [
+        expected,
+        "quant_model_description.json: model.form.weight: describes a tensor that does not exist",
+        "model.layers.0.mlp.down_proj.weight_scale: missing tensor: expected [96]",
+        "model.layers.0.mlp.down_proj.weight_slack: unexpected tensor",
+        "model.layers.1.self_attn.k_proj.weight: wrong shape: expected [32,96], found [48,96]",
+        "model.layers.1.self_attn.k_proj.weight_scale: wrong shape: expected [32], found [48,1]",
+    ] {
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
+    assert!(!found.contains("gate_proj.weight_scale"), "{found}");
+
     let folder = edited("modelslim-w8a8", |config| config, |_, _| ());
     replaced(&folder, description, "\"model.norm.weight\"", "\"model.form.weight\"");
     let found = refused(&folder);

@@ -365,6 +365,47 @@ fn configurations_with_holes_and_contradictions() {
 }
 
 #[test]
+fn damaged_quantised_weights_are_refused_with_all_problems() {
+    let model = Broken::copy("quantised/modelslim-w8a8-dynamic");
+    let rename = |entries: &mut Map<String, Value>, from: &str, to: &str| {
+        let value = entries.remove(from).unwrap();
+        entries.insert(to.to_owned(), value);
+    };
+    model.json("quant_model_description.json", |schemes| {
+        schemes["model.layers.0.mlp.gate_proj.weight"] = json!("W4A8_DYNAMIC");
+        rename(schemes, "model.norm.weight", "model.form.weight");
+    });
+    let scale = "model.layers.1.mlp.up_proj.weight_scale";
+    model.header("quant_model_weights-00001-of-00001.safetensors", |tensors| {
+        tensors.remove("__metadata__");
+        rename(tensors, scale, "model.layers.1.mlp.up_proj.weight_slack");
+        tensors["model.layers.0.self_attn.q_proj.weight"]["shape"] = json!([48, 192]);
+    });
+    model.json("quant_model_weights.safetensors.index.json", |index| {
+        let map = index["weight_map"].as_object_mut().unwrap();
+        rename(map, scale, "model.layers.1.mlp.up_proj.weight_slack");
+    });
+    says(
+        &model.refused(),
+        &[
+            "quant_model_description.json: model.layers.0.mlp.gate_proj.weight: unknown scheme: expected FLOAT, W8A8 or \
+             W8A8_DYNAMIC, found \"W4A8_DYNAMIC\"",
+            "model.layers.1.mlp.up_proj.weight_scale: missing tensor: expected [128]",
+            "model.layers.1.mlp.up_proj.weight_slack: unexpected tensor",
+            "model.layers.0.self_attn.q_proj.weight: wrong shape: expected [96,96], found [48,192]",
+            "quant_model_description.json: model.form.weight: describes a tensor that does not exist",
+            "quant_model_description.json: model.layers.1.mlp.up_proj.weight_scale: describes a tensor that does not exist",
+        ],
+    );
+    let model = Broken::copy("quantised/modelslim-w8a8-dynamic");
+    model.write("quant_model_description.json", "{\"version\": \"1.0.0\"}");
+    says(
+        &model.refused(),
+        &["quant_model_description.json: names no tensor: expected an entry for each tensor"],
+    );
+}
+
+#[test]
 fn a_configuration_of_another_model_names_every_tensor_that_differs() {
     let model = Broken::copy(INDEXED);
     model.json("config.json", |config| drop(config.insert("intermediate_size".to_owned(), json!(128))));

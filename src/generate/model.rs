@@ -47,8 +47,8 @@ impl Model {
         let checkpoint = keep(Checkpoint::open(dir), &mut problems);
         let dtype = checkpoint.as_ref().and_then(Checkpoint::dtype).unwrap_or(DType::F32);
         let (config, generation) = keep(read_configs(dir, dtype), &mut problems).unzip();
-        let described = config.map(|config| described(dir, config));
-        let (config, description) = described.and_then(|described| keep(described, &mut problems)).unzip();
+        let described = config.and_then(|config| described(dir, config, &mut problems));
+        let (config, description) = described.unzip();
         let checkpoint = match &config {
             Some(config) if config.tied_embeddings => {
                 checkpoint.map(|checkpoint| checkpoint.with_tied_embedding(embedding_tensor(config.family)))
@@ -131,7 +131,11 @@ impl Model {
         let weights =
             || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
         let config = ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)?;
-        Ok(described(dir, config)?.0)
+        let mut problems = Diagnostics::new();
+        match described(dir, config, &mut problems) {
+            Some((config, _)) if problems.is_empty() => Ok(config),
+            _ => Err(problems),
+        }
     }
 }
 
@@ -172,29 +176,37 @@ struct DescriptionFile {
 }
 
 /// Reads the description of quantised weights in a folder, if there is one, and sets the formats.
-fn described(dir: &Path, config: ModelConfig) -> Result<(ModelConfig, Option<DescriptionFile>), Diagnostics> {
+fn described(
+    dir: &Path,
+    config: ModelConfig,
+    problems: &mut Diagnostics,
+) -> Option<(ModelConfig, Option<DescriptionFile>)> {
     let found: Vec<&str> = DESCRIPTIONS.into_iter().filter(|name| dir.join(name).exists()).collect();
     let name = match found[..] {
         [] => {
-            let Some(scheme) = &config.formats.described else { return Ok((config, None)) };
+            let Some(scheme) = &config.formats.described else { return Some((config, None)) };
             let problem =
                 Diagnostic::new("config.json: quantize", "the description of the weights is missing");
             let help = "copy the file that msModelSlim wrote next to the weights";
-            return Err(problem.expected(DESCRIPTIONS[0]).found(format!("`{scheme}`")).help(help).into());
+            problems.push(problem.expected(DESCRIPTIONS[0]).found(format!("`{scheme}`")).help(help));
+            return None;
         }
         [name] => name,
         _ => {
             let problem = Diagnostic::new(dir.display().to_string(), "several descriptions of the weights");
-            return Err(problem.expected("one of them").found(found.join(", ")).into());
+            problems.push(problem.expected("one of them").found(found.join(", ")));
+            return None;
         }
     };
-    let description = Description::from_json(name, &read_text(&dir.join(name))?)?;
+    let text = keep(read_text(&dir.join(name)), problems)?;
+    let description = Description::from_json(name, &text, problems)?;
     if config.formats.is_quantised() {
         let problem = Diagnostic::new(name, "the weights have two descriptions");
-        return Err(problem.expected("no quantization_config in config.json").into());
+        problems.push(problem.expected("no quantization_config in config.json"));
+        return None;
     }
     let formats = Arc::new(description.formats.clone());
-    Ok((ModelConfig { formats, ..config }, Some(DescriptionFile { name: name.to_owned(), description })))
+    Some((ModelConfig { formats, ..config }, Some(DescriptionFile { name: name.to_owned(), description })))
 }
 
 /// Checks the tensors of the first layer for multi-token prediction.
@@ -217,8 +229,14 @@ fn check(
 ) -> Result<(), Diagnostics> {
     let run = RunShape::new(1, 1, 1);
     let program = decoder(config, run, DType::F32, Head::AllLogits)?;
+    // The tensors of a layer with an unknown scheme cannot be checked.
+    let is_unknown = |name: &str| {
+        let unknown = description.map(|file| &file.description.unknown);
+        unknown.zip(name.rsplit_once('.')).is_some_and(|(unknown, (layer, _))| unknown.contains(layer))
+    };
     let expected: Vec<ExpectedTensor> = stored_tensors(&program)
         .into_iter()
+        .filter(|(name, _)| !is_unknown(name))
         .map(|(name, StoredTensor { shape, dtypes })| ExpectedTensor { name, shape, dtypes })
         .collect();
     let is_unread = |name: &str| {
@@ -230,6 +248,7 @@ fn check(
             || config.tied_embeddings && name.ends_with("lm_head.weight")
             || config.is_prediction_tensor(name)
             || is_unread(name)
+            || is_unknown(name)
     };
     let mut problems = Diagnostics::new();
     keep(checkpoint.check(&expected, &is_ignored), &mut problems);

@@ -1,6 +1,6 @@
 //! The description that msModelSlim writes: one entry per tensor, with its scheme.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -22,17 +22,17 @@ pub struct Description {
     pub formats: Formats,
     /// Names of the described tensors.
     pub tensors: Vec<String>,
+    /// Layers with an unknown scheme. Their formats are not known.
+    pub unknown: BTreeSet<String>,
 }
 
 impl Description {
     /// Reads the text of a description. Problems name the file as `file`.
     ///
-    /// # Errors
-    /// All problems: an unknown scheme, tensors of one layer with different schemes, and a text
-    /// without tensors.
-    pub fn from_json(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let object = parse_object(file, text)?;
-        let mut problems = Diagnostics::new();
+    /// All problems are added to `problems`: an unknown scheme, tensors of one layer with different
+    /// schemes, and a text without tensors. With unknown schemes, the other layers are known.
+    pub fn from_json(file: &str, text: &str, problems: &mut Diagnostics) -> Option<Self> {
+        let object = parse_object(file, text).map_err(|found| problems.append(found)).ok()?;
         let mut schemes: BTreeMap<&str, Option<WeightFormat>> = BTreeMap::new();
         // Keys without a dot describe the file.
         for (name, value) in object.iter().filter(|(name, _)| name.contains('.')) {
@@ -47,6 +47,7 @@ impl Description {
         if schemes.is_empty() {
             let problem = Diagnostic::new(file, "names no tensor");
             problems.push(problem.expected("an entry for each tensor, such as `….weight`: `W8A8`"));
+            return None;
         }
         let mut named = BTreeMap::new();
         for (name, scheme) in &schemes {
@@ -67,7 +68,9 @@ impl Description {
             }
         }
         let formats = Formats { named, ..Formats::default() };
-        problems.into_result(Self { formats, tensors: schemes.into_keys().map(str::to_owned).collect() })
+        let unknown = schemes.iter().filter(|(_, scheme)| scheme.is_none());
+        let unknown = unknown.filter_map(|(name, _)| Some(name.rsplit_once('.')?.0.to_owned())).collect();
+        Some(Self { formats, tensors: schemes.into_keys().map(str::to_owned).collect(), unknown })
     }
 }
 
