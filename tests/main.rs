@@ -32,6 +32,7 @@ mod overlap;
 mod parity;
 mod pipeline;
 mod prediction;
+mod quantise;
 mod quantised;
 mod routers;
 mod serving_blocks;

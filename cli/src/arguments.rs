@@ -139,7 +139,7 @@ pub(super) enum Command {
     /// Train a model
     #[command(after_help = train::EXAMPLES)]
     Train(Box<TrainOptions>),
-    /// Inspect, verify, reshard or export the checkpoints of a training run
+    /// Inspect, verify, reshard or export the checkpoints of a training run, or quantise a model
     #[command(after_help = checkpoint::EXAMPLES)]
     Checkpoint(CheckpointOptions),
     /// Check Ascend C kernels without a card, or compile them for the emulator

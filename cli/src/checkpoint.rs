@@ -1,12 +1,15 @@
-//! `checkpoint`: inspects, verifies, reshards and exports the checkpoints of a training run.
+//! `checkpoint`: inspects, verifies, reshards and exports the checkpoints of a training run, and
+//! quantises the weights of a model.
 //!
 //! The folder of a run means its newest checkpoint. Existing folders do not change. The library
 //! implements the formats.
 
+mod quantise;
+
 use std::path::PathBuf;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
-use ascend_tp::config::Lora;
+use ascend_tp::config::{Lora, QuantisedFormat};
 use ascend_tp::placement::Mesh;
 use ascend_tp::train::Zero;
 use ascend_tp::train::checkpoint::{
@@ -32,7 +35,9 @@ Examples:
   ascend-tp checkpoint reshard SAVE --mesh dp=8 --zero 3 --out SAVE-8
   ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16
   ascend-tp checkpoint export SAVE --adapter ADAPTER
-      after a run with --lora; `generate --adapter ADAPTER` uses the adapter";
+      after a run with --lora; `generate --adapter ADAPTER` uses the adapter
+  ascend-tp checkpoint quantise MODEL --format w4a16-g128 --out OUT
+      MODEL is the folder of a model with float weights";
 
 #[derive(Debug, Args)]
 pub(super) struct CheckpointOptions {
@@ -51,6 +56,9 @@ pub(super) enum CheckpointCommand {
     Reshard(ReshardOptions),
     /// Export the model in the format of transformers
     Export(ExportOptions),
+    /// Write a model with quantised linear layers, and report the error of each layer. Embeddings,
+    /// head, norms and routers stay floats
+    Quantise(QuantiseOptions),
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +115,23 @@ pub(super) struct ExportOptions {
     model: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct QuantiseOptions {
+    /// Folder of a model with float weights
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// Format of the weights: w8a8-dynamic as msModelSlim writes it, or w4a16-g32, w4a16-g64 or
+    /// w4a16-g128 as compressed-tensors writes them
+    #[arg(long, value_name = "FORMAT")]
+    format: QuantisedFormat,
+    /// Folder to write the model into, new or empty
+    #[arg(long, value_name = "OUT")]
+    out: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum WeightType {
     F32,
@@ -139,6 +164,7 @@ pub(super) fn run(command: &CheckpointCommand) -> Result<Outcome, Failure> {
         CheckpointCommand::Verify(options) => verify(options),
         CheckpointCommand::Reshard(options) => cut(options),
         CheckpointCommand::Export(options) => export_model(options),
+        CheckpointCommand::Quantise(options) => quantise::run(options),
     }
 }
 

@@ -135,6 +135,15 @@ impl From<checkpoint::Error> for Failure {
     }
 }
 
+impl From<weights::WriteError> for Failure {
+    fn from(error: weights::WriteError) -> Self {
+        match error {
+            weights::WriteError::Refused(problems) => problems.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Self {
         match error {

@@ -188,6 +188,40 @@ fn the_command_shows_checks_and_cuts() {
 }
 
 #[test]
+fn the_command_quantises_a_model_and_reports_the_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (fixture("qwen2-gqa"), folder.path().join("out"));
+    let arguments: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"quantise", &model, &"--format", &"w8a8-dynamic", &"--out", &out];
+    let (code, said, problem) = ascend_tp(&arguments);
+    assert_eq!((code, problem.as_str()), (0, ""), "{said}");
+    for expected in ["14 layers in w8a8-dynamic", "relative rms error", "model.layers.1.mlp.down_proj"] {
+        assert!(said.contains(expected), "{said}");
+    }
+    let found = Model::open(&out).unwrap();
+    assert_eq!(found.config.formats.of("model.layers.0.mlp.up_proj").to_string(), "int8");
+    let (code, _, said) = ascend_tp(&arguments);
+    assert!(code == 2 && said.contains("out: something is there already"), "{said}");
+
+    let out = folder.path().join("json");
+    let (code, said, _) =
+        ascend_tp(&[&"quantise", &model, &"--format", &"w8a8-dynamic", &"--out", &out, &"--json"]);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    let layers = report["layers"].as_array().unwrap();
+    assert_eq!((code, layers.len(), &report["format"]), (0, 14, &json!("w8a8-dynamic")));
+    for layer in layers {
+        let error = layer["relative_error"].as_f64().unwrap();
+        assert!(error > 0.001 && error < 0.02, "{layer}");
+        assert!(
+            layer["largest_error"].as_f64().unwrap() <= layer["largest_weight"].as_f64().unwrap() / 127.0
+        );
+    }
+    let (code, _, said) =
+        ascend_tp(&[&"quantise", &model, &"--format", &"w4a16", &"--out", &folder.path().join("no")]);
+    assert!(code == 2 && said.contains("expected one of w8a8-dynamic, w4a16-g32"), "{said}");
+}
+
+#[test]
 fn an_export_by_the_command_is_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let model = fixture("qwen2-tied-uneven");

@@ -15,6 +15,7 @@
 
 mod compressed;
 mod description;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +27,7 @@ use super::fields::{Fields, ShortJson};
 use crate::base::{Diagnostic, Packing, ScaleGroup};
 
 pub use description::{DESCRIPTIONS, Description};
+pub use written::QuantisedFormat;
 
 /// Format of the weight of a linear layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

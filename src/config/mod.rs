@@ -37,7 +37,7 @@ pub(crate) use adapter::PeftAdapter;
 pub use adapter_set::AdapterSet;
 pub use families::Family;
 pub use fields::LARGEST_SIZE;
-pub use formats::{DESCRIPTIONS, Description, Formats, WeightFormat};
+pub use formats::{DESCRIPTIONS, Description, Formats, QuantisedFormat, WeightFormat};
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
     Activation, AttentionPart, ExpertGroups, FeedForwardPart, GatedDelta, GroupedAttention, LatentAttention,

@@ -22,6 +22,23 @@ pub(crate) struct CheckpointTensor {
     pub(crate) shape: Vec<usize>,
     /// Whether the tensor is a part of a routed expert.
     pub(crate) is_routed: bool,
+    pub(crate) kind: TensorKind,
+}
+
+/// The use of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TensorKind {
+    /// Weight of a linear layer.
+    Linear,
+    /// Weight that latent attention multiplies queries and results by.
+    Absorbed,
+    /// Weight of a product that published quantised checkpoints leave in floats: the head,
+    /// routers, and gates with one output or few outputs per head.
+    Float,
+    /// Weights of all experts, with inputs before outputs.
+    Interleaved,
+    /// Norms, biases, tables and filters.
+    Other,
 }
 
 /// Number of parameters of a model.
@@ -63,7 +80,7 @@ impl ModelConfig {
         list.tensor(tensors.embedding, &table);
         list.tensor(tensors.final_norm, &[self.hidden_size]);
         if !self.tied_embeddings {
-            list.tensor(tensors.head, &table);
+            list.add(tensors.head, &table, TensorKind::Float);
         }
         list.tensors
     }
@@ -140,7 +157,7 @@ impl ModelConfig {
         }
         list.weight(names.kv_down, [width + rotary_dims, hidden]);
         list.tensor(names.kv_norm, &[width]);
-        list.weight(names.kv_up, [heads * (plain_dims + value_dims), width]);
+        list.matrix(names.kv_up, [heads * (plain_dims + value_dims), width], TensorKind::Absorbed);
         list.weight(tensors.attention_out, [hidden, heads * value_dims]);
     }
 
@@ -150,13 +167,13 @@ impl ModelConfig {
         match tensors.inputs {
             DeltaInputs::ByKeyHead { vectors, scalars } => {
                 list.weight(vectors, [channels + values, hidden]);
-                list.weight(scalars, [2 * heads, hidden]);
+                list.matrix(scalars, [2 * heads, hidden], TensorKind::Float);
             }
             DeltaInputs::Sections { vectors, gates, strengths, steps } => {
                 list.weight(vectors, [channels, hidden]);
                 list.weight(gates, [values, hidden]);
-                list.weight(strengths, [heads, hidden]);
-                list.weight(steps, [heads, hidden]);
+                list.matrix(strengths, [heads, hidden], TensorKind::Float);
+                list.matrix(steps, [heads, hidden], TensorKind::Float);
             }
         }
         list.tensor(tensors.convolution, &[channels, 1, delta.convolution]);
@@ -168,7 +185,7 @@ impl ModelConfig {
 
     fn mixture_tensors(&self, list: &mut List, tensors: &ExpertTensors, mixture: &Mixture) {
         let (hidden, experts, width) = (self.hidden_size, mixture.experts, mixture.intermediate_size);
-        list.weight(tensors.router, [experts, hidden]);
+        list.matrix(tensors.router, [experts, hidden], TensorKind::Float);
         if mixture.router.has_logit_bias {
             list.bias(tensors.router, &[experts]);
         }
@@ -194,7 +211,7 @@ impl ModelConfig {
                 for (name, [inputs, outputs]) in
                     [(tensors.gate, [hidden, 2 * width]), (tensors.down, [width, hidden])]
                 {
-                    list.tensor(name, &[experts, inputs, outputs]);
+                    list.add(name, &[experts, inputs, outputs], TensorKind::Interleaved);
                     if mixture.has_bias {
                         list.tensor(&format!("{name}_bias"), &[experts, outputs]);
                     }
@@ -210,7 +227,7 @@ impl ModelConfig {
             list.weight(tensors.shared_up, [width, hidden]);
             list.weight(tensors.shared_down, [hidden, width]);
             if shared.has_gate {
-                list.weight(tensors.shared_weight, [1, hidden]);
+                list.matrix(tensors.shared_weight, [1, hidden], TensorKind::Float);
             }
         }
     }
@@ -224,14 +241,23 @@ struct List {
 }
 
 impl List {
-    fn tensor(&mut self, path: &str, shape: &[usize]) {
+    fn add(&mut self, path: &str, shape: &[usize], kind: TensorKind) {
         let name = format!("{}{path}", self.prefix);
-        self.tensors.push(CheckpointTensor { name, shape: shape.to_vec(), is_routed: false });
+        self.tensors.push(CheckpointTensor { name, shape: shape.to_vec(), is_routed: false, kind });
     }
 
-    /// Adds the weight of a projection: outputs, then inputs.
+    fn tensor(&mut self, path: &str, shape: &[usize]) {
+        self.add(path, shape, TensorKind::Other);
+    }
+
+    /// Adds a weight: outputs, then inputs.
+    fn matrix(&mut self, path: &str, shape: [usize; 2], kind: TensorKind) {
+        self.add(&format!("{path}.weight"), &shape, kind);
+    }
+
+    /// Adds the weight of a linear layer.
     fn weight(&mut self, path: &str, shape: [usize; 2]) {
-        self.tensor(&format!("{path}.weight"), &shape);
+        self.matrix(path, shape, TensorKind::Linear);
     }
 
     fn bias(&mut self, path: &str, shape: &[usize]) {

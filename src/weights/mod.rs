@@ -3,7 +3,8 @@
 //! Input: a folder with `model.safetensors` or `model.safetensors.index.json`.
 //!
 //! Output: a [`Checkpoint`], or a list of all problems of the files. A slice of a tensor is
-//! returned as contiguous bytes of the requested element type.
+//! returned as contiguous bytes of the requested element type. [`quantise`](fn@quantise) writes a
+//! folder with quantised weights.
 //!
 //! Invariants:
 //! - After [`Checkpoint::open`], the bytes of each tensor are inside its file, overlap no other
@@ -17,6 +18,7 @@ mod adapter;
 mod checkpoint;
 pub(crate) mod convert;
 pub mod file;
+pub(crate) mod folder;
 mod header;
 mod json;
 mod load;
@@ -24,10 +26,13 @@ mod mxfp4;
 mod packed;
 mod permuted;
 mod quantise;
+mod quantised;
 mod slice;
 mod weight;
 
 pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};
+pub use folder::WriteError;
 pub(crate) use header::any_entries;
 pub use load::fill_from;
+pub use quantised::{LayerError, Quantised, quantise};
 pub use slice::Error;

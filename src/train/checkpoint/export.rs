@@ -6,17 +6,13 @@
 //! tensor is in memory at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::TensorInfo;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Error;
-use super::rank_file::{header, stored};
 use super::read::Checkpoint;
 use super::sharding::NOT_THE_SOURCE;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
@@ -26,33 +22,11 @@ use crate::program::models::{Head, RunShape, checkpoint_tensors, choice_biases, 
 use crate::program::{Form, Source, StoredDims, TensorStack};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
-
-/// Largest file that transformers and the Hub accept, unless one tensor is larger.
-const FILE_BYTES: u64 = 5_000_000_000;
-
-const FOLDER_MODE: u32 = 0o777;
+use crate::weights::folder::{
+    FileNames, NewTensor, copy_along, problems_of_place, publish, write_file, write_json, write_tensors,
+};
 
 const CONFIG: &str = "config.json";
-
-/// Other files of a model folder that are copied.
-const ALONG: [&str; 13] = [
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "qwen.tiktoken",
-    "chat_template.jinja",
-    "chat_template.json",
-    "preprocessor_config.json",
-    "LICENSE",
-];
-
-/// Extension of code that `auto_map` names.
-const CODE: &str = "py";
 
 /// Summary of a completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +47,12 @@ struct ExportedWeight<'a> {
     dtype: DType,
     /// Ascending elements, without gaps.
     pieces: Vec<Piece<'a>>,
+}
+
+impl ExportedWeight<'_> {
+    fn tensor(&self) -> NewTensor {
+        NewTensor { name: self.name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }
+    }
 }
 
 /// A part of a tensor of the run, which is a contiguous part of an exported weight.
@@ -154,7 +134,7 @@ pub fn export(
     dtype: DType,
     into: &Path,
 ) -> Result<Exported, Error> {
-    export_in(checkpoint, model, lora, dtype, into, FILE_BYTES)
+    export_in(checkpoint, model, lora, dtype, into, FileNames::TRANSFORMERS.file_bytes)
 }
 
 /// Exports the adapters of a checkpoint for peft into `into`, a new or empty folder. The weights
@@ -190,52 +170,16 @@ pub fn export_adapter(
     problems.into_result(())?;
     let (bytes, files) = publish(into, |folder| {
         let path = folder.join("adapter_model.safetensors");
-        write_file(&path, &weights, &|weight| numbers(checkpoint, weight))?;
+        let tensors: Vec<NewTensor> = weights.iter().map(ExportedWeight::tensor).collect();
+        write_file(&path, &tensors, &mut weights.iter().map(|weight| numbers(checkpoint, weight)))?;
         write_json(&folder.join("adapter_config.json"), &lora.to_json(&model.display().to_string()))?;
-        Ok(weights.iter().map(|weight| Bytes::of(weight.shape.elems(), 4)).sum())
+        Ok::<_, Error>(tensors.iter().map(NewTensor::bytes).sum())
     })?;
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
 /// Name suffix of inner adapter factors.
 const INNER: &str = ".lora_A.weight";
-
-fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
-    if fs::read_dir(into).is_ok_and(|mut entries| entries.next().is_some()) || into.is_file() {
-        let problem = Diagnostic::new(into.display().to_string(), "something is there already");
-        problems.push(problem.expected("a new or an empty folder"));
-    }
-}
-
-/// Writes a folder under a temporary name and renames it, so that it appears in one step. Returns
-/// the size of the weights and the files.
-fn publish(
-    into: &Path,
-    write: impl FnOnce(&Path) -> Result<Bytes, Error>,
-) -> Result<(Bytes, Vec<String>), Error> {
-    let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |error: io::Error| Error::write(into, "cannot be written", &error);
-    fs::create_dir_all(parent).map_err(failed)?;
-    let mode = fs::Permissions::from_mode(FOLDER_MODE);
-    let partial = tempfile::Builder::new()
-        .prefix(".ascend-tp-")
-        .permissions(mode)
-        .tempdir_in(parent)
-        .map_err(failed)?;
-    let bytes = write(partial.path())?;
-    let mut files = Vec::new();
-    for entry in fs::read_dir(partial.path()).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        File::open(entry.path()).and_then(|file| file.sync_all()).map_err(failed)?;
-        files.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    files.sort_unstable();
-    fs::rename(partial.path(), into).map_err(failed)?;
-    // The renamed folder must not be deleted.
-    let _renamed = partial.keep();
-    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
-    Ok((bytes, files))
-}
 
 fn export_in(
     checkpoint: &Checkpoint,
@@ -296,7 +240,9 @@ fn export_in(
         },
     };
     let (bytes, files) = publish(into, |folder| {
-        let bytes = write_weights(&weights, folder, file_bytes, &numbers)?;
+        let tensors: Vec<NewTensor> = weights.iter().map(ExportedWeight::tensor).collect();
+        let names = FileNames { file_bytes, ..FileNames::TRANSFORMERS };
+        let bytes = write_tensors(&tensors, folder, names, weights.iter().map(&numbers))?;
         copy_files(model, &config, dtype, folder).map(|()| bytes)
     })?;
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
@@ -385,65 +331,6 @@ fn weights<'a>(
     weights
 }
 
-type ExportedNumbers<'a> = dyn Fn(&ExportedWeight<'_>) -> Result<Vec<u8>, Error> + 'a;
-
-fn write_weights(
-    weights: &[ExportedWeight<'_>],
-    folder: &Path,
-    file_bytes: u64,
-    numbers: &ExportedNumbers<'_>,
-) -> Result<Bytes, Error> {
-    let bytes_of = |weight: &ExportedWeight<'_>| Bytes::of(weight.shape.elems(), weight.dtype.size_bytes()).0;
-    let mut files: Vec<&[ExportedWeight<'_>]> = Vec::new();
-    let mut rest = weights;
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let fitting = rest.iter().take_while(|weight| {
-            bytes += bytes_of(weight);
-            bytes <= file_bytes
-        });
-        let (file, others) = rest.split_at(fitting.count().max(1));
-        files.push(file);
-        rest = others;
-    }
-    let mut places = serde_json::Map::new();
-    for (number, weights) in files.iter().enumerate() {
-        let name = match files.len() {
-            1 => "model.safetensors".to_owned(),
-            count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
-        };
-        write_file(&folder.join(&name), weights, numbers)?;
-        places.extend(weights.iter().map(|weight| (weight.name.to_owned(), Value::String(name.clone()))));
-    }
-    let bytes: u64 = weights.iter().map(bytes_of).sum();
-    if files.len() > 1 {
-        let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
-        write_json(&folder.join("model.safetensors.index.json"), &index)?;
-    }
-    Ok(Bytes(bytes))
-}
-
-fn write_file(
-    path: &Path,
-    weights: &[ExportedWeight<'_>],
-    numbers: &ExportedNumbers<'_>,
-) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
-    let mut end = 0;
-    let entries = weights.iter().map(|weight| {
-        let begin = end;
-        end += weight.shape.elems() * weight.dtype.size_bytes();
-        let dtype = stored(weight.dtype);
-        let info = TensorInfo { dtype, shape: weight.shape.to_vec(), data_offsets: (begin, end) };
-        (weight.name.to_owned(), info)
-    });
-    let header = header("format", "pt".to_owned(), entries.collect())
-        .map_err(|error| failed(io::Error::other(error)))?;
-    let mut file = File::create_new(path).map_err(failed)?;
-    file.write_all(&header).map_err(failed)?;
-    weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
-}
-
 fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>) -> Result<Vec<u8>, Error> {
     let dtype = weight.dtype;
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
@@ -492,22 +379,7 @@ fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result
         config[key] = Value::String(name.to_owned());
     }
     write_json(&path, &config)?;
-    for entry in fs::read_dir(model).map_err(|error| Error::write(model, "cannot be read", &error))? {
-        let entry = entry.map_err(|error| Error::write(model, "cannot be read", &error))?;
-        let name = entry.file_name();
-        let is_code = Path::new(&name).extension().is_some_and(|extension| extension == CODE);
-        if entry.path().is_file() && (is_code || ALONG.iter().any(|along| name == *along)) {
-            fs::copy(entry.path(), folder.join(&name))
-                .map_err(|error| Error::write(&entry.path(), "cannot be copied", &error))?;
-        }
-    }
-    Ok(())
-}
-
-fn write_json(path: &Path, value: &Value) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
-    let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-    fs::write(path, text + "\n").map_err(failed)
+    Ok(copy_along(model, folder)?)
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub use sharding::{ShardedTensor, Sharding, Summand};
 pub use writer::{PartBytes, Writer};
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::weights::WriteError;
 use crate::world::PeerFailure;
 
 /// Reasons why a checkpoint cannot be written or read.
@@ -73,5 +74,14 @@ impl Error {
 impl From<Diagnostic> for Error {
     fn from(problem: Diagnostic) -> Self {
         Self::Refused(problem.into())
+    }
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(problems) => Self::Refused(problems),
+            WriteError::Write(problem) => Self::Write(problem),
+        }
     }
 }

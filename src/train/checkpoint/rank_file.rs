@@ -3,14 +3,13 @@
 //! Every process can compute the position of each part without the file. The same parts give the
 //! same bytes. The metadata describes the tensors of the parts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_128::Hasher;
@@ -20,7 +19,8 @@ use super::index::{FORMAT, FileRecord, Index, digits};
 use super::save::BytesOf;
 use super::sharding::{ShardedTensor, Sharding};
 use super::storage::Storage;
-use crate::base::{DType, Diagnostic};
+use crate::base::Diagnostic;
+use crate::weights::folder::{header, stored};
 
 /// Only metadata key, with a [`RankFileHeader`].
 const KEY: &str = "ascend-tp";
@@ -137,51 +137,6 @@ impl<'a> RankFile<'a> {
         }
         file.sync().map_err(failed)?;
         Ok(FileRecord { name: self.name.clone(), bytes: self.bytes, digest: digits(&hasher) })
-    }
-}
-
-/// Returns the length field and the padded header, with `description` under `key`.
-pub(super) fn header(
-    key: &str,
-    description: String,
-    entries: Vec<(String, TensorInfo)>,
-) -> Result<Vec<u8>, HeaderError> {
-    // Several keys would have no fixed order.
-    let metadata = Metadata::new(Some(HashMap::from([(key.to_owned(), description)])), entries)?;
-    let mut text = serde_json::to_vec(&metadata)?;
-    text.resize(text.len().next_multiple_of(LENGTH_BYTES), b' ');
-    if text.len() > LONGEST_HEADER {
-        return Err(HeaderError::TooLong(text.len()));
-    }
-    let mut header = (text.len() as u64).to_le_bytes().to_vec();
-    header.append(&mut text);
-    Ok(header)
-}
-
-/// Limit of safetensors, in bytes.
-const LONGEST_HEADER: usize = 100_000_000;
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HeaderError {
-    #[error(transparent)]
-    Entries(#[from] safetensors::SafeTensorError),
-    #[error(transparent)]
-    Text(#[from] serde_json::Error),
-    #[error("a header of {0} bytes, where the format allows {LONGEST_HEADER}")]
-    TooLong(usize),
-}
-
-pub(super) const fn stored(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::I8 => Dtype::I8,
-        DType::U8 => Dtype::U8,
-        DType::F8E4M3 => Dtype::F8_E4M3,
-        DType::Bool => Dtype::BOOL,
     }
 }
 

@@ -1,8 +1,11 @@
 //! Tests of exports of the shipped models and the fixtures.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
+
+use serde_json::json;
 
 use super::super::reshard::{reshard, stored_layouts_on};
 use super::super::sharding::{ShardedTensor, Sharding};
@@ -269,7 +272,9 @@ fn a_stack_is_exported_as_the_tensors_of_the_published_files() {
         problems.into_result(()).unwrap();
         let into = folder.path().join(into);
         fs::create_dir(&into).unwrap();
-        write_weights(&weights, &into, 200, &|weight| numbers(checkpoint, weight)).unwrap();
+        let new: Vec<NewTensor> = weights.iter().map(ExportedWeight::tensor).collect();
+        let names = FileNames { file_bytes: 200, ..FileNames::TRANSFORMERS };
+        write_tensors(&new, &into, names, weights.iter().map(|weight| numbers(checkpoint, weight))).unwrap();
         let exported = weights::Checkpoint::open(&into).unwrap();
         assert_eq!(exported.tensors().len(), expected.len());
         for (name, numbers) in &expected {
