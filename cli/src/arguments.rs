@@ -20,7 +20,7 @@ use super::serve::{self, ServeArguments};
 use super::site::SiteOptions;
 use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
-use super::values::{DeviceKind, LayoutOptions, PrecisionName, planned_cards, positive};
+use super::values::{DeviceKind, LayoutOptions, PlannedPrecision, PrecisionName, planned_cards, positive};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -405,9 +405,10 @@ pub(super) struct ExplainOptions {
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: usize,
-    /// Element type of weights and activations, or w8a8 [default: the model's type]
+    /// Element type of weights and activations, w8a8, or the format of quantised files [default:
+    /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
-    pub(super) dtype: Option<PrecisionName>,
+    pub(super) dtype: Option<PlannedPrecision>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Number of sequences in a batch
@@ -453,9 +454,10 @@ pub(super) struct RehearseOptions {
     /// Number of decode steps after the prefill
     #[arg(long, default_value = "256", value_name = "N", help_heading = "Workload")]
     pub(super) output: usize,
-    /// Element type of weights and activations, or w8a8 [default: the model's type]
+    /// Element type of weights and activations, w8a8, or the format of quantised files [default:
+    /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
-    pub(super) dtype: Option<PrecisionName>,
+    pub(super) dtype: Option<PlannedPrecision>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Launch each step of a plan with a separate call (the default)

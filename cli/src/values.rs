@@ -1,8 +1,10 @@
 //! Option values of several commands: devices, element types, layouts and counts.
 
-use ascend_tp::base::{DType, Diagnostic, Precision};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics, Precision};
+use ascend_tp::config::{ModelConfig, QuantisedFormat};
 use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::train::recipe;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,6 +46,76 @@ impl PrecisionName {
             Self::W8a8 => Err(Diagnostic::new("--dtype", "training does not support 8 bits")
                 .expected("f32, bf16 or f16")
                 .found("w8a8")),
+        }
+    }
+}
+
+/// Element types of a model of which only the configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlannedPrecision {
+    /// The types that float weights can be loaded in.
+    Loaded(PrecisionName),
+    /// The weights are in this format in the files.
+    Published(QuantisedFormat),
+}
+
+impl ValueEnum for PlannedPrecision {
+    fn value_variants<'a>() -> &'a [Self] {
+        use PlannedPrecision::{Loaded, Published};
+        &[
+            Loaded(PrecisionName::F32),
+            Loaded(PrecisionName::F16),
+            Loaded(PrecisionName::Bf16),
+            Loaded(PrecisionName::W8a8),
+            Published(QuantisedFormat::W8A8Dynamic),
+            Published(QuantisedFormat::W4A16 { group: 32 }),
+            Published(QuantisedFormat::W4A16 { group: 64 }),
+            Published(QuantisedFormat::W4A16 { group: 128 }),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Loaded(name) => name.to_possible_value(),
+            Self::Published(format) => {
+                let help = match format {
+                    QuantisedFormat::W8A8Dynamic => {
+                        "the files have 8-bit integers, as msModelSlim writes them"
+                    }
+                    QuantisedFormat::W4A16 { .. } => {
+                        "the files have groups of 4-bit integers, which become floats on the cards"
+                    }
+                };
+                Some(PossibleValue::new(format.name()).help(help))
+            }
+        }
+    }
+}
+
+impl PlannedPrecision {
+    /// Returns the configuration and the precision of a model. Without an option, weights have the
+    /// model's own type.
+    ///
+    /// # Errors
+    /// All layers that do not fit the format.
+    pub(super) fn of(
+        wanted: Option<Self>,
+        config: ModelConfig,
+    ) -> Result<(ModelConfig, Precision), Diagnostics> {
+        let own = config.dtype;
+        match wanted {
+            None => Ok((config, own.into())),
+            Some(Self::Loaded(name)) => Ok((config, name.of(own))),
+            Some(Self::Published(format)) => Ok((config.quantised(format)?, own.into())),
+        }
+    }
+
+    pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
+        match self {
+            Self::Loaded(name) => name.of_training(),
+            Self::Published(format) => Err(Diagnostic::new("--dtype", "quantised weights cannot be trained")
+                .expected("f32, bf16 or f16")
+                .found(format)),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json as value};
 
 use crate::{command, fixture, json, root, run, stderr, stdout, succeeds, words};
 
@@ -522,6 +522,34 @@ fn quantised_weights_take_half_the_bytes() {
         (expected..=expected + buffers).contains(&quantised),
         "{quantised} of {float}, expected {expected}"
     );
+}
+
+/// Formats by name have the bytes of written files: half a byte for each weight, and a scale of 16
+/// bits for each group. On cards, 4-bit weights are floats.
+#[test]
+fn formats_of_files_are_priced_by_name() {
+    let report = |dtype: &str| {
+        json(&words(&format!("explain qwen2.5-0.5b --cards 2 --context 64 --json --dtype {dtype}")))
+    };
+    // 24 layers: query and output of 896², key and value of 128 x 896, and three of 4864 x 896.
+    let weights = 24 * (2 * 896 * 896 + 2 * 128 * 896 + 3 * 4864 * 896_u64);
+    for (dtype, format, stored, on_card) in [
+        ("w4a16-g128", "int4 groups of 128", weights / 2 + weights / 128 * 2, weights),
+        ("w8a8-dynamic", "int8", weights, weights / 2),
+    ] {
+        let report = report(dtype);
+        let formats = report["formats"].as_array().unwrap();
+        assert_eq!(formats.len(), 1, "{dtype}: {formats:?}");
+        assert_eq!((&formats[0]["format"], &formats[0]["weights"]), (&value!(format), &value!(24 * 7)));
+        assert_eq!(formats[0]["stored_bytes"], stored, "{dtype}");
+        assert_eq!(formats[0]["bytes_per_card"], on_card, "{dtype}");
+    }
+    for command in ["explain", "rehearse", "plan --serve"] {
+        let refused = words(&format!("{command} ./models/kjv-qwen2 --cards 2 --dtype w4a16-g128"));
+        assert_eq!(refused.status.code(), Some(2), "{command}");
+        let expected = "model.layers.0.mlp.down_proj.weight: the last group of inputs would be partial";
+        assert!(stderr(&refused).contains(expected), "{command}: {}", stderr(&refused));
+    }
 }
 
 /// Returns the first reference case: prompt, its ids, the following ids, the whole text.

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::sync::{Mutex, PoisonError};
 
 use ascend_tp::base::{DType, Kernels, Precision};
-use ascend_tp::config::ModelConfig;
+use ascend_tp::config::{ModelConfig, QuantisedFormat};
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
@@ -200,6 +200,38 @@ fn quantised_weights_take_half_the_bytes_and_less_time() {
     };
     let name = "mlp.w2.weight +1";
     assert!(operators(&w8a8, name) < operators(&bf16, name), "{:?}", w8a8.phases[1].operators);
+}
+
+/// Bytes in the files are next to those on a card, for weights that are not floats.
+#[test]
+fn formats_of_files_are_next_to_the_bytes_of_a_card() {
+    let of = |format: QuantisedFormat| {
+        let setting = setting(4);
+        let model = setting.model.quantised(format).unwrap();
+        report(&Setting { model, ..setting })
+    };
+    assert_eq!(report(&setting(4)).formats, []);
+    for (format, name, bits) in [
+        (QuantisedFormat::W4A16 { group: 64 }, "int4 groups of 64", 4.25),
+        (QuantisedFormat::W8A8Dynamic, "int8", 8.0),
+    ] {
+        let found = of(format);
+        let [quantised, float] = &found.formats[..] else { panic!("{:?}", found.formats) };
+        assert_eq!((quantised.format.as_str(), float.format.as_str()), (name, "float"));
+        let weights = |report: &RehearsalReport| report.memory.kinds.bytes(MemoryKind::Weights).0;
+        let on_card = quantised.on_card + float.on_card;
+        // Buffers are rounded up.
+        assert!(
+            (on_card..on_card + on_card / 100).contains(&weights(&found)),
+            "{format}: {:?}",
+            found.formats
+        );
+        let linear = setting(4).model.parameters().total as f64
+            - setting(4).model.vocab_size as f64 * setting(4).model.hidden_size as f64 * 2.0;
+        let stored = linear * bits / 8.0;
+        let share = quantised.stored as f64 / stored;
+        assert!((0.99..1.01).contains(&share), "{format}: {} of {stored}", quantised.stored);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
@@ -51,7 +51,11 @@ pub(super) struct Programs {
 }
 
 impl<'a> ExplainRequest<'a> {
-    pub(super) fn new(config: &'a ModelConfig, options: &ExplainOptions) -> Result<Self, Diagnostics> {
+    pub(super) fn new(
+        config: &'a ModelConfig,
+        precision: Precision,
+        options: &ExplainOptions,
+    ) -> Result<Self, Diagnostics> {
         let context = options.context.unwrap_or(config.max_positions);
         let mut problems = Diagnostics::new();
         if context > config.max_positions {
@@ -76,7 +80,7 @@ impl<'a> ExplainRequest<'a> {
             let of = Deployment::of(config, options.cards);
             let deployment = Deployment {
                 grid,
-                precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+                precision,
                 residual: options.layout.residual(),
                 experts: options.layout.experts(),
                 batch: options.batch,

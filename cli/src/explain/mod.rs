@@ -18,6 +18,7 @@ use ascend_tp::program;
 
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
+use super::values::PlannedPrecision;
 use super::{files, model, note, print_json, print_report};
 use compile::{Compiled, ExplainRequest};
 use report::ExplainReport;
@@ -27,7 +28,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         return train::run(options);
     }
     let (name, config) = model::config(options.model.name())?;
-    let request = ExplainRequest::new(&config, options)?;
+    let (config, precision) = PlannedPrecision::of(options.dtype, config)?;
+    let request = ExplainRequest::new(&config, precision, options)?;
     let programs = request.compile()?;
     if let Some(folder) = &options.dump {
         dump(&programs.shown, folder)?;

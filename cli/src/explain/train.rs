@@ -33,7 +33,7 @@ use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::train::StepContext;
-use crate::values::PrecisionName;
+use crate::values::PlannedPrecision;
 use crate::{model, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
@@ -198,7 +198,7 @@ fn price_of_exactness(
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let (name, config) = model::config(options.model.name())?;
     let mut problems = Diagnostics::new();
-    let dtype = options.dtype.map(PrecisionName::of_training).transpose();
+    let dtype = options.dtype.map(PlannedPrecision::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let site = Site::default();
     let (cards, residual) = (options.cards, options.layout.residual());

@@ -11,6 +11,7 @@ use ascend_tp_planner::serve::{Found, ServingRequest};
 
 use super::failure::{Failure, Outcome};
 use super::site::keep;
+use super::values::PlannedPrecision;
 use super::{model, print_json, print_report};
 pub(super) use options::{EXAMPLES, PlanOptions};
 use report::{Explanation, PlanReport};
@@ -32,9 +33,11 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         return train::run(&name, &config, cards, site, options);
     }
     let serving = &options.serving;
+    let planned = PlannedPrecision::of(options.dtype, config);
+    let Some((config, precision)) = keep(planned, &mut problems) else { return Err(problems.into()) };
     let request = ServingRequest {
         config: &config,
-        precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+        precision,
         profile: &site.profile,
         topology: &site.topology,
         cards,

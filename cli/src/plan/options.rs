@@ -4,7 +4,7 @@ use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::site::SiteOptions;
-use crate::values::PrecisionName;
+use crate::values::PlannedPrecision;
 
 pub(crate) const EXAMPLES: &str = "\
 Reads only config.json; needs no weights and no card.
@@ -38,9 +38,10 @@ pub(crate) struct PlanOptions {
     /// Find the best split for training
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, w8a8, or the format of quantised files [default:
+    /// the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
-    pub(super) dtype: Option<PrecisionName>,
+    pub(super) dtype: Option<PlannedPrecision>,
     /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager; for training
     /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]

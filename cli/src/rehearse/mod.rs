@@ -17,6 +17,7 @@ use super::arguments::RehearseOptions;
 use super::cards;
 use super::failure::{Failure, Outcome};
 use super::site::{Site, keep};
+use super::values::PlannedPrecision;
 use super::{files, model, note, print_json, print_report};
 
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
@@ -72,6 +73,9 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
         ))
     };
     let Some((name, config)) = model.or_else(any) else { return Err(problems) };
+    let planned = PlannedPrecision::of(options.dtype, config.clone());
+    let own = config.dtype.into();
+    let (config, precision) = keep(planned, &mut problems).unwrap_or((config, own));
     let setting = Setting {
         name,
         site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels },
@@ -79,7 +83,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
         batch: options.batch,
         input: options.input,
         output: options.output,
-        precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+        precision,
         residual: options.layout.residual(),
         experts: options.layout.experts(),
         launching: if options.captured { Launching::Captured } else { Launching::Eager },

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::fit_memory::MemoryKind;
-use ascend_tp_planner::rehearse::{PhaseReport, RehearsalMemory, RehearsalReport, StepLimits, train};
+use ascend_tp_planner::rehearse::{
+    FormatBytes, PhaseReport, RehearsalMemory, RehearsalReport, StepLimits, train,
+};
 use ascend_tp_planner::table::{Align, Table};
 
 use crate::numbers::{counted, grouped, in_billions};
@@ -38,6 +40,9 @@ pub(super) fn render(report: &RehearsalReport) -> String {
     );
     let _ =
         writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
+    if !report.formats.is_empty() {
+        let _ = writeln!(text, "Weights by format in the files\n{}", formats(&report.formats));
+    }
     let _ = writeln!(text, "Time: {}\n{}", report.error_bar, times(report));
     let _ = writeln!(text, "Time by activity\n{}", shares(&report.phases));
     for phase in &report.phases {
@@ -124,6 +129,26 @@ pub(super) fn memory(memory: &RehearsalMemory, states: &str) -> Table {
         grouped(memory.kept_by_driver),
         String::new(),
     ]);
+    table
+}
+
+/// Formats the bytes of weights in the files and on the fullest card, with their sums.
+fn formats(formats: &[FormatBytes]) -> Table {
+    let mut table = terminal::table([
+        ("format", Align::Left),
+        ("weights", Align::Right),
+        ("bytes in the files", Align::Right),
+        ("bytes on the fullest card", Align::Right),
+    ]);
+    let mut row = |name: &str, weights: usize, stored: u64, on_card: u64| {
+        table.row([name.to_owned(), grouped(weights as u64), grouped(stored), grouped(on_card)]);
+    };
+    for FormatBytes { format, weights, stored, on_card } in formats {
+        row(format, *weights, *stored, *on_card);
+    }
+    let sum = |of: &dyn Fn(&FormatBytes) -> u64| formats.iter().map(of).sum();
+    let weights = formats.iter().map(|format| format.weights).sum();
+    row("all", weights, sum(&|format| format.stored), sum(&|format| format.on_card));
     table
 }
 

@@ -10,7 +10,7 @@ use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
 use crate::train::StepContext;
-use crate::values::PrecisionName;
+use crate::values::PlannedPrecision;
 use crate::{files, model, print_json, print_report};
 
 /// Runs the command. `problems` contains earlier problems.
@@ -41,7 +41,7 @@ fn setting(
 ) -> Result<train::TrainingSetting, Diagnostics> {
     let model = keep(model::config(options.model.name()), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
-    let dtype = options.dtype.map(PrecisionName::of_training).transpose();
+    let dtype = options.dtype.map(PlannedPrecision::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let (cards, residual) = (options.cards, options.layout.residual());
     let experts = options.layout.experts();

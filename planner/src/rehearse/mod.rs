@@ -8,6 +8,7 @@
 //! gives the same report, byte for byte. A setting that does not fit is refused before it runs.
 
 mod error;
+mod formats;
 pub mod html;
 mod memory;
 mod report;
@@ -19,6 +20,7 @@ mod table;
 pub mod train;
 
 pub use error::Error;
+pub use formats::FormatBytes;
 pub use memory::RehearsalMemory;
 pub use report::{PhaseReport, RehearsalReport, StepLimits, TokenTimes};
 pub use run::Recorded;

@@ -13,6 +13,7 @@ use ascend_tp::timeline::{Phase, Shares};
 
 use crate::error_bar::{ErrorBar, PredictedTime};
 
+use super::formats::{self, FormatBytes};
 use super::memory::RehearsalMemory;
 use super::run::Recorded;
 use super::setting::Setting;
@@ -52,6 +53,9 @@ pub struct RehearsalReport {
     pub launching: &'static str,
     /// Memory of the fullest card.
     pub memory: RehearsalMemory,
+    /// Bytes of the weights by format, if some are not floats in the files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub formats: Vec<FormatBytes>,
     /// Time to the first token.
     pub first_token_us: f64,
     /// Times of decode steps.
@@ -163,6 +167,7 @@ impl RehearsalReport {
             residual: setting.residual.name(),
             launching: setting.launching.name(),
             memory: recorded.memory,
+            formats: formats::of_plans(&recorded.programs),
             first_token_us,
             token_us,
             tokens_per_s: per_second(decode_us),

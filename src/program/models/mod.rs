@@ -51,7 +51,9 @@ pub use loss::{Loss, loss};
 pub use prediction::{PROPOSING_TOKENS, Prediction, check_prediction, predicting_decoder, prediction_logits};
 pub use routers::{RouterLosses, RouterSums, choice_biases};
 pub(crate) use stored::layer_of_weight;
-pub use stored::{QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_weight, stored_tensors};
+pub use stored::{
+    QuantisedWeight, StoredTensor, checkpoint_tensors, quantised_source, quantised_weight, stored_tensors,
+};
 
 /// Result of a decoder program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

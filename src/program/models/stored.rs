@@ -103,12 +103,17 @@ pub struct QuantisedWeight {
 /// Returns the format and the stored bytes of a param, if it is a weight in less than 16 bits.
 #[must_use]
 pub fn quantised_weight(value: &Value) -> Option<QuantisedWeight> {
-    let source = value.source.as_ref()?;
-    let elems = value.shape.elems();
+    quantised_source(value.source.as_ref()?, &value.shape, value.dtype)
+}
+
+/// Returns the same for the source, the whole shape and the type of a param.
+#[must_use]
+pub fn quantised_source(source: &Source, shape: &Shape, dtype: DType) -> Option<QuantisedWeight> {
+    let elems = shape.elems();
     let of = |format, bytes: usize| QuantisedWeight { format, stored: Bytes(bytes as u64) };
     match source.form {
         Form::Packed(PackedRows { row_elems, packing, .. }) => {
-            let tensors = source.stack(&value.shape).ok()?.names.count();
+            let tensors = source.stack(shape).ok()?.names.count();
             let rows = elems / row_elems / tensors;
             let scale = if matches!(packing, Packing::Fp8 { .. }) { DType::F32 } else { DType::BF16 };
             let bytes = packing.tensors([rows, row_elems]).into_iter().map(|part| {
@@ -118,10 +123,10 @@ pub fn quantised_weight(value: &Value) -> Option<QuantisedWeight> {
             Some(of(WeightFormat::Packed(packing), tensors * bytes.sum::<usize>()))
         }
         Form::Mxfp4(_) => {
-            let bytes = source.mxfp4(&value.shape)?.map(|(_, shape)| shape.elems());
+            let bytes = source.mxfp4(shape)?.map(|(_, shape)| shape.elems());
             Some(of(WeightFormat::Mxfp4, bytes.into_iter().sum()))
         }
-        Form::Numbers if value.dtype == DType::I8 => Some(of(WeightFormat::Int8, elems)),
+        Form::Numbers if dtype == DType::I8 => Some(of(WeightFormat::Int8, elems)),
         _ => None,
     }
 }
