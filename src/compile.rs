@@ -17,9 +17,9 @@ mod serving;
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Packing, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{ExpertShards, Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{CacheBlocks, Head, LayeredProgram, RunShape, decoder_of_layers};
@@ -428,10 +428,21 @@ impl Deployment {
                 problems.push(problem.found(found).help("use another --dtype, or remove --exact"));
             }
         }
-        if let Some(format) = config.formats.iter().next().filter(|_| weights != Weights::Float) {
+        let is_fp8 = |format: &WeightFormat| matches!(format, WeightFormat::Packed(Packing::Fp8 { .. }));
+        if weights == Weights::Fp8AsInt8 && !config.formats.iter().any(|format| is_fp8(&format)) {
+            let problem = Diagnostic::new("--fp8-as int8", "the checkpoint has no weights in fp8 blocks");
+            let found = config.formats.iter().next().unwrap_or_default();
+            problems
+                .push(problem.expected("fp8 blocks").found(found).help("use --dtype w8a8 for float weights"));
+        }
+        if let Some(format) = config.formats.iter().next().filter(|_| weights == Weights::W8A8) {
             let problem = Diagnostic::new("dtype", "the weights of the checkpoint are quantised already");
             let problem = problem.expected("f32, f16 or bf16").found(format!("w8a8 of {format}"));
-            problems.push(problem.help("remove --dtype w8a8: the weights keep their own format"));
+            let help = match is_fp8(&format) {
+                true => "use --fp8-as int8",
+                false => "remove --dtype w8a8: the weights keep their own format",
+            };
+            problems.push(problem.help(help));
         }
         let is_within = self.experts == ExpertShards::Inner || self.grid.rows > 1;
         let is_quantised = stored.is_some() || weights != Weights::Float;
@@ -448,7 +459,7 @@ impl Deployment {
                     .expected("f32, f16 or bf16")
                     .found(activations),
             );
-        } else if weights == Weights::W8A8 && activations == DType::F32 {
+        } else if weights != Weights::Float && activations == DType::F32 {
             let problem = Diagnostic::new("dtype", "only 16-bit activations can be quantised");
             problems.push(problem.expected("f16 or bf16 activations").found(activations));
         }

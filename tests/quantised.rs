@@ -4,13 +4,14 @@
 //! The checkpoints in `fixtures/quantised` have random weights. Their logits were computed in f32
 //! around the products, from the dequantised weights or from the integers.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::generate::Model;
 use ascend_tp::generate::verify::verify;
+use ascend_tp::generate::{Model, Request, Sequence, Session};
 use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::program::Role;
 use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder};
@@ -372,6 +373,42 @@ fn as_floats(model: &Model) -> TempDir {
     let file = safetensors::serialize(views, None).unwrap();
     std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
     folder
+}
+
+/// Returns tokens and log-probabilities of a prompt on three cards.
+fn answered(model: &Model, precision: Precision) -> Vec<Sequence> {
+    let cann = cann(3);
+    let builder = Session::builder(&cann, model).cards(3).context(32).precision(precision);
+    let mut session = builder.prompt_log_probabilities().start().unwrap();
+    let request = Request {
+        max_new_tokens: Some(6),
+        log_probabilities: Some(4),
+        prompt_log_probabilities: Some(4),
+        ..Request::new(vec![3, 50, 7, 121, 90, 8, 33])
+    };
+    session.generate(&[request], &mut |_| ControlFlow::Continue(())).unwrap().sequences
+}
+
+#[test]
+fn fp8_weights_as_integers_are_those_of_their_floats() {
+    let (model, reference) = with_reference("quantised/fp8-block");
+    let precision = Precision::fp8_as_int8(DType::BF16);
+    let folder = as_floats(&model);
+    let floats = open(folder.path());
+    let found = answered(&model, precision);
+    assert_eq!(found, answered(&floats, Precision::w8a8(DType::BF16)));
+    assert_ne!(found, answered(&model, DType::BF16.into()));
+    let found = verify(&cann(8), &model, 3, precision, Residual::Seq, &reference).unwrap();
+    assert!(found.passed() && found.alone.integers > 0, "{found:#?}");
+
+    let of = Deployment { context: 32, longest_prompt: 16, ..Deployment::of(&model.config, 2) };
+    let refused = |config: &ModelConfig, precision| {
+        Deployment { precision, ..of }.compile(config).unwrap_err().to_string()
+    };
+    let found = refused(&floats.config, precision);
+    assert!(found.contains("--fp8-as int8: the checkpoint has no weights in fp8 blocks"), "{found}");
+    let found = refused(&model.config, Precision::w8a8(DType::BF16));
+    assert!(found.contains("quantised already") && found.contains("use --fp8-as int8"), "{found}");
 }
 
 #[test]

@@ -20,7 +20,9 @@ use super::serve::{self, ServeArguments};
 use super::site::SiteOptions;
 use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
-use super::values::{DeviceKind, LayoutOptions, PlannedPrecision, PrecisionName, planned_cards, positive};
+use super::values::{
+    DeviceKind, Fp8As, LayoutOptions, PlannedPrecision, PrecisionName, planned_cards, positive,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -212,6 +214,10 @@ pub(super) struct GenerateOptions {
     /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PrecisionName>,
+    /// Form of weights that the checkpoint stores in fp8 blocks: floats of the type of --dtype, or
+    /// 8-bit integers [default: bf16]
+    #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
+    pub(super) fp8_as: Option<Fp8As>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Compute every sum in a fixed order, so that the logits of a prompt have the same bits on any
@@ -383,6 +389,10 @@ pub(super) struct VerifyOptions {
     /// Element type of weights and activations, or w8a8
     #[arg(long, value_enum, default_value = "f32", value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: PrecisionName,
+    /// Form of weights that the checkpoint stores in fp8 blocks: floats of the type of --dtype, or
+    /// 8-bit integers [default: bf16]
+    #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
+    pub(super) fp8_as: Option<Fp8As>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator

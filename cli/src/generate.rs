@@ -29,6 +29,8 @@ use super::numbers::counted;
 use super::processes::{self, Inputs};
 use super::progress::Progress;
 use super::prompts::{self, PromptInput};
+use super::site::keep;
+use super::values::PrecisionName;
 use super::{bind, detail, interrupt, model, note, print, print_json, train};
 
 mod report;
@@ -227,10 +229,14 @@ impl<'a> GenerateJob<'a> {
                 config.and_then(|config| prompt_problem(place, ids.len(), settings.max_new_tokens, config));
             problem.into_iter().for_each(|problem| problems.push(problem));
         }
-        match model {
-            Some(model) if problems.is_empty() => {
-                let precision =
-                    options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
+        let precision = model.as_ref().and_then(|model| {
+            let precision = PrecisionName::with_fp8(options.dtype, options.fp8_as, model.config.dtype);
+            let precision = keep(precision.map_err(Diagnostics::from), &mut problems)?;
+            let noted = model::note_fp8(&model.config, options.fp8_as, precision, group);
+            keep(noted, &mut problems).map(|()| precision)
+        });
+        match (model, precision) {
+            (Some(model), Some(precision)) if problems.is_empty() => {
                 Ok(Self { options, cards: wanted, stages, grid, model, prompts, precision, settings })
             }
             _ => Err(problems),

@@ -1,14 +1,19 @@
 //! The model of a command: a folder, a preset, or the shipped model.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::config::ModelConfig;
+use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics, Packing, Precision};
+use ascend_tp::config::{ModelConfig, WeightFormat};
 use ascend_tp::generate::Model;
+use ascend_tp::program::Role;
+use ascend_tp::program::models::{Head, QuantisedWeight, RunShape, decoder, quantised_weight};
 use ascend_tp::world::ProcessGroup;
 use clap::Args;
 
 use super::note;
+use super::numbers::counted;
+use super::values::Fp8As;
 
 /// Path of the shipped model, relative to the repository or the installation.
 const SHIPPED: &str = "models/kjv-qwen2";
@@ -80,6 +85,48 @@ pub(super) fn open(folder: &Path, group: &ProcessGroup, predicts: bool) -> Resul
         note(&format!("skipped  {skipped}"));
     }
     Ok(model)
+}
+
+/// Notes the weights that are stored in fp8 blocks, and the type that they become.
+///
+/// # Errors
+/// `--fp8-as` is given, and the checkpoint has no such weights.
+pub(super) fn note_fp8(
+    config: &ModelConfig,
+    fp8_as: Option<Fp8As>,
+    precision: Precision,
+    group: &ProcessGroup,
+) -> Result<(), Diagnostics> {
+    let program = decoder(config, RunShape::new(1, 1, 1), precision, Head::AllLogits)?;
+    let (mut tensors, mut stored, mut on_cards, mut to) = (BTreeSet::new(), Bytes(0), Bytes(0), None);
+    for id in program.with_role(Role::Param) {
+        let value = &program.values[id];
+        let Some(QuantisedWeight { format, stored: bytes }) = quantised_weight(value) else { continue };
+        if !matches!(format, WeightFormat::Packed(Packing::Fp8 { .. })) {
+            continue;
+        }
+        let source = value.source.as_ref().and_then(|source| source.stack(&value.shape).ok());
+        tensors.extend(source.iter().flat_map(|stack| stack.names.iter()));
+        stored = Bytes(stored.0 + bytes.0);
+        on_cards = Bytes(on_cards.0 + Bytes::of(value.shape.elems(), value.dtype.size_bytes()).0);
+        to = to.or(Some((format, value.dtype)));
+    }
+    match (to, fp8_as) {
+        (None, None) => {}
+        (None, Some(_)) => {
+            let problem = Diagnostic::new("--fp8-as", "the checkpoint has no weights in fp8 blocks");
+            return Err(problem.help("remove --fp8-as").into());
+        }
+        (Some((format, dtype)), _) if group.is_first() => {
+            let count = counted(tensors.len(), "weight");
+            let name = if dtype == DType::I8 { "int8" } else { dtype.name() };
+            note(&format!(
+                "fp8      {count} in {format} ({stored}) become {name} ({on_cards}, over all cards)"
+            ));
+        }
+        (Some(_), _) => {}
+    }
+    Ok(())
 }
 
 /// Returns the name and configuration of a preset or of a folder.

@@ -35,7 +35,7 @@ use super::numbers::counted;
 use super::processes::{self, Inputs};
 use super::progress::Progress;
 use super::train::ServingMesh;
-use super::values::{DeviceKind, LayoutOptions, PrecisionName, positive};
+use super::values::{DeviceKind, Fp8As, LayoutOptions, PrecisionName, positive};
 use super::{Verbosity, arguments, interrupt, is_at_least, model, note, print_report, train};
 
 pub(super) const EXAMPLES: &str = "\
@@ -82,6 +82,10 @@ pub(super) struct ServeArguments {
     /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<PrecisionName>,
+    /// Form of weights that the checkpoint stores in fp8 blocks: floats of the type of --dtype, or
+    /// 8-bit integers [default: bf16]
+    #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
+    fp8_as: Option<Fp8As>,
     /// File with a chat template in Jinja [default: the template in the model's folder]
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template: Option<PathBuf>,
@@ -326,11 +330,18 @@ impl<'a> ServeJob<'a> {
         }
         let own = Deployment::of(&model.config, wanted / replicas);
         let context = options.max_model_len.unwrap_or(own.context);
-        let dtype = options.dtype.map(|name| name.of(model.config.dtype));
+        let precision = PrecisionName::with_fp8(options.dtype, options.fp8_as, model.config.dtype);
+        let precision = precision.unwrap_or_else(|problem| {
+            problems.push(problem);
+            own.precision
+        });
+        if let Err(found) = model::note_fp8(&model.config, options.fp8_as, precision, group) {
+            problems.append(found);
+        }
         let deployment = Deployment {
             stages,
             grid,
-            precision: dtype.unwrap_or(own.precision),
+            precision,
             residual: options.layout.residual(),
             experts: options.layout.experts(),
             batch: options.max_num_seqs,

@@ -38,6 +38,29 @@ impl PrecisionName {
         }
     }
 
+    /// Returns the precision of a checkpoint of type `own`, or `dtype` if given. `fp8_as` says how
+    /// weights in fp8 blocks are multiplied.
+    ///
+    /// # Errors
+    /// 8-bit products with a type that is not a 16-bit float.
+    pub(super) fn with_fp8(
+        dtype: Option<Self>,
+        fp8_as: Option<Fp8As>,
+        own: DType,
+    ) -> Result<Precision, Diagnostic> {
+        match (dtype, fp8_as) {
+            (_, None | Some(Fp8As::Bf16)) => Ok(dtype.map_or(own.into(), |name| name.of(own))),
+            (None, Some(Fp8As::Int8)) => Ok(Precision::fp8_as_int8(own)),
+            (Some(Self::F16), Some(Fp8As::Int8)) => Ok(Precision::fp8_as_int8(DType::F16)),
+            (Some(Self::Bf16), Some(Fp8As::Int8)) => Ok(Precision::fp8_as_int8(DType::BF16)),
+            (Some(name @ (Self::F32 | Self::W8a8)), Some(Fp8As::Int8)) => {
+                Err(Diagnostic::new("--fp8-as int8", "activations have another type than 16-bit floats")
+                    .expected("--dtype bf16 or f16")
+                    .found(name.of(own).name()))
+            }
+        }
+    }
+
     pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
         match self {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
@@ -48,6 +71,15 @@ impl PrecisionName {
                 .found("w8a8")),
         }
     }
+}
+
+/// How weights in fp8 blocks are multiplied on chips without products of fp8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Fp8As {
+    #[value(help = "Floats of the type of --dtype")]
+    Bf16,
+    #[value(help = "8-bit integers with one scale per output; inputs get one scale per token")]
+    Int8,
 }
 
 /// Element types of a model of which only the configuration is read.

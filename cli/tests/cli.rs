@@ -51,6 +51,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "model",
             "adapter",
             "dtype",
+            "fp8-as",
             "prompt",
             "prompt-file",
             "chat",
@@ -97,6 +98,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "model",
             "reference",
             "dtype",
+            "fp8-as",
             "lora",
             "cards",
             "residual",
@@ -549,6 +551,34 @@ fn formats_of_files_are_priced_by_name() {
         assert_eq!(refused.status.code(), Some(2), "{command}");
         let expected = "model.layers.0.mlp.down_proj.weight: the last group of inputs would be partial";
         assert!(stderr(&refused).contains(expected), "{command}: {}", stderr(&refused));
+    }
+}
+
+#[test]
+fn fp8_weights_are_counted_before_they_are_loaded() {
+    let model = "verify --model tests/fixtures/quantised/fp8-block --cards 2 --device emulator --dtype bf16";
+    for (form, becomes) in
+        [("", "become bf16"), ("--fp8-as bf16", "become bf16"), ("--fp8-as int8", "become int8")]
+    {
+        let output = words(&format!("{model} {form}"));
+        assert!(succeeds(&output).contains("passed"), "{form}");
+        let expected = "14 weights in fp8 blocks 128×128";
+        let said = stderr(&output);
+        assert!(said.contains(expected) && said.contains(becomes), "{form}: {said}");
+    }
+    for (arguments, expected) in [
+        (
+            "--model models/kjv-qwen2 --dtype bf16 --fp8-as bf16",
+            "the checkpoint has no weights in fp8 blocks",
+        ),
+        (
+            "--model tests/fixtures/quantised/fp8-block --fp8-as int8",
+            "--fp8-as int8: activations have another type than 16-bit floats: expected --dtype bf16 or f16, found f32",
+        ),
+    ] {
+        let output = words(&format!("verify --device emulator --cards 2 {arguments}"));
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(stderr(&output).contains(expected), "{arguments}: {}", stderr(&output));
     }
 }
 

@@ -97,6 +97,9 @@ pub enum Weights {
     /// 8-bit integers with one scale per output channel. Activations are quantised at run time with
     /// one scale per token, like `W8A8_DYNAMIC` of vllm-ascend.
     W8A8,
+    /// As [`Self::W8A8`], for the weights that the checkpoint stores in fp8 blocks. Other weights
+    /// are floats.
+    Fp8AsInt8,
 }
 
 /// Precision of a model: the type of activations and KV cache, and the weight representation.
@@ -129,6 +132,12 @@ impl Precision {
         Self { activations, weights: Weights::W8A8 }
     }
 
+    /// Returns weights in fp8 blocks as 8-bit integers, for a checkpoint of type `own`.
+    #[must_use]
+    pub const fn fp8_as_int8(own: DType) -> Self {
+        Self { weights: Weights::Fp8AsInt8, ..Self::w8a8(own) }
+    }
+
     /// Returns the name on the command line and in reports.
     #[must_use]
     #[doc(hidden)]
@@ -136,6 +145,7 @@ impl Precision {
         match self.weights {
             Weights::Float => self.activations.name(),
             Weights::W8A8 => "w8a8",
+            Weights::Fp8AsInt8 => "fp8 as int8",
         }
     }
 }
@@ -151,7 +161,9 @@ impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.weights {
             Weights::Float => write!(f, "{}", self.activations),
-            Weights::W8A8 => write!(f, "{} with {} activations", self.name(), self.activations),
+            Weights::W8A8 | Weights::Fp8AsInt8 => {
+                write!(f, "{} with {} activations", self.name(), self.activations)
+            }
         }
     }
 }

@@ -114,8 +114,13 @@ impl Source {
                 "{shape} has no blocks of {block_elems} elements, {stride_elems} apart, in one tensor"
             ));
         }
-        if let Form::Packed(rows) = self.form
-            && !rows.fit(shape, names.count(), self.element_offset)
+        let of_rows = match self.form {
+            Form::Packed(rows) | Form::PackedBytes(rows) => Some((rows, shape.clone())),
+            Form::PackedScales(rows) => Some((rows, rows.with_columns(shape))),
+            _ => None,
+        };
+        if let Some((rows, shape)) = of_rows
+            && !rows.fit(&shape, names.count(), self.element_offset)
         {
             return Err(format!("{shape} has no whole rows of {} elements", rows.row_elems));
         }
@@ -185,6 +190,10 @@ pub enum Form {
     /// The numbers of rows of a packed matrix. The tensors of the matrix have the name of the
     /// source with other last parts; see [`Packing::tensors`].
     Packed(PackedRows),
+    /// Rows of a packed matrix as 8-bit integers, as [`Self::RowBytes`] of the numbers.
+    PackedBytes(PackedRows),
+    /// The scales of rows of a packed matrix, as [`Self::RowScales`] of the numbers.
+    PackedScales(PackedRows),
     /// Scales or offsets of quantised numbers: floats, integers of 8 or 32 bits, or integers of 64
     /// bits with the bits of an f32 in the lower half. The tensor can have more dims of size 1.
     QuantParams,
@@ -224,6 +233,12 @@ impl PackedRows {
             && has_blocks
             && self.first_column_dim(shape).is_some()
             && element_offset.is_multiple_of(self.row_elems)
+    }
+
+    /// Returns the shape of the rows of a param with one element per row.
+    #[must_use]
+    pub fn with_columns(self, shape: &Shape) -> Shape {
+        shape.iter().copied().chain([self.row_elems]).collect()
     }
 
     /// Returns the first dim of a param that is in the rows. All dims after it are in the rows too.
@@ -279,6 +294,8 @@ impl Form {
             "dims" => Some(Self::Dims(StoredDims::parse(of).ok()?)),
             "mxfp4" => Some(Self::Mxfp4(StoredDims::parse(of).ok()?)),
             "packed" => Some(Self::Packed(PackedRows::parse(of)?)),
+            "packedbytes" => Some(Self::PackedBytes(PackedRows::parse(of)?)),
+            "packedscales" => Some(Self::PackedScales(PackedRows::parse(of)?)),
             "quant" if of == "params" => Some(Self::QuantParams),
             _ => None,
         }
@@ -294,6 +311,8 @@ impl Form {
             | Self::RowBytes { .. }
             | Self::RowScales { .. }
             | Self::Packed(_)
+            | Self::PackedBytes(_)
+            | Self::PackedScales(_)
             | Self::QuantParams => None,
         }
     }
@@ -311,6 +330,8 @@ impl fmt::Display for Form {
             Self::Dims(dims) => write!(f, "dims/{dims}"),
             Self::Mxfp4(dims) => write!(f, "mxfp4/{dims}"),
             Self::Packed(rows) => write!(f, "packed/{rows}"),
+            Self::PackedBytes(rows) => write!(f, "packedbytes/{rows}"),
+            Self::PackedScales(rows) => write!(f, "packedscales/{rows}"),
             Self::QuantParams => f.write_str("quant/params"),
         }
     }

@@ -69,8 +69,8 @@ enum Tensors<'a> {
 
 struct PackedStack<'a> {
     matrices: Vec<Packed<'a>>,
-    /// Shape of the weight.
-    shape: &'a Shape,
+    /// Shape of the weight. Scales of rows have the shape of the rows.
+    shape: Shape,
     rows: PackedRows,
     /// Number of dims of the weight that count the matrices.
     dims: usize,
@@ -126,15 +126,24 @@ impl<'a> Weight<'a> {
                 gap_elems: 0,
             });
         }
-        if matches!(source.form, Form::Packed(_)) && !dtype.is_float()
-            || source.form == Form::QuantParams && dtype != DType::F32
-        {
+        let is_read = match source.form {
+            Form::Packed(_) => dtype.is_float(),
+            Form::PackedBytes(_) => dtype == DType::I8,
+            Form::PackedScales(_) | Form::QuantParams => dtype == DType::F32,
+            _ => true,
+        };
+        if !is_read {
             return Err(
                 refused(format!("a param of type {dtype} cannot be read from {}", source.form)).into()
             );
         }
-        if let Form::Packed(rows) = source.form {
-            let (packed, piece_rows) = PackedStack::new(checkpoint, source, rows, shape, &stack)?;
+        let packed = match source.form {
+            Form::Packed(rows) | Form::PackedBytes(rows) => Some((rows, shape.clone(), rows.row_elems)),
+            Form::PackedScales(rows) => Some((rows, rows.with_columns(shape), 1)),
+            _ => None,
+        };
+        if let Some((rows, matrix_shape, elems_of_row)) = packed {
+            let (packed, piece_rows) = PackedStack::new(checkpoint, source, rows, matrix_shape, &stack)?;
             let block_elems = stack.part(shape).elems();
             return Ok(Self {
                 tensors: Tensors::Packed(packed),
@@ -144,7 +153,7 @@ impl<'a> Weight<'a> {
                 form: source.form,
                 parts,
                 unit: 1,
-                piece_elems: piece_rows * rows.row_elems,
+                piece_elems: piece_rows * elems_of_row,
                 gap_elems: 0,
             });
         }
@@ -160,6 +169,8 @@ impl<'a> Weight<'a> {
             | Form::Dims(_)
             | Form::Mxfp4(_)
             | Form::Packed(_)
+            | Form::PackedBytes(_)
+            | Form::PackedScales(_)
             | Form::QuantParams => (1, dtype, 1),
             Form::RowBytes { row_elems } => (row_elems.max(1), DType::F32, 1),
             Form::RowScales { row_elems } => (1, DType::F32, row_elems.max(1)),
@@ -257,6 +268,23 @@ impl<'a> Weight<'a> {
                         continue;
                     }
                     let row_elems = packed.rows.row_elems;
+                    if let Form::PackedBytes(_) | Form::PackedScales(_) = self.form {
+                        let is_scales = matches!(self.form, Form::PackedScales(_));
+                        let elems_of_row = if is_scales { 1 } else { row_elems };
+                        let piece = first / elems_of_row..last / elems_of_row;
+                        packed.read_rows(
+                            block,
+                            of(one),
+                            &piece,
+                            is_scales,
+                            packed_buffers,
+                            |element, bytes| {
+                                let at = (block * self.block_elems + element - span.start) * size;
+                                whole[at..at + bytes.len()].copy_from_slice(bytes);
+                            },
+                        )?;
+                        continue;
+                    }
                     packed.read(
                         block,
                         of(one),
@@ -323,6 +351,8 @@ impl<'a> Weight<'a> {
             | Form::Dims(_)
             | Form::Mxfp4(_)
             | Form::Packed(_)
+            | Form::PackedBytes(_)
+            | Form::PackedScales(_)
             | Form::QuantParams => {
                 return Ok(view.read(elements, raw, out)?);
             }
@@ -353,7 +383,7 @@ impl<'a> PackedStack<'a> {
         checkpoint: &'a Checkpoint,
         source: &Source,
         rows: PackedRows,
-        shape: &'a Shape,
+        shape: Shape,
         stack: &TensorStack,
     ) -> Result<(Self, usize), slice::Error> {
         let matrix =
@@ -366,7 +396,7 @@ impl<'a> PackedStack<'a> {
                 (count, [count, rows.row_elems])
             }
         };
-        let part = stack.part(shape);
+        let part = stack.part(&shape);
         let Some(first_column_dim) = rows.first_column_dim(&part) else {
             let reason = format!("{part} has no whole rows of {} elements", rows.row_elems);
             return Err(slice::Error::Source { tensor: source.tensor.clone(), reason });
@@ -406,6 +436,45 @@ impl<'a> PackedStack<'a> {
                             give(row * row_elems + columns.start, values)
                                 .map_err(|overflow| self.matrices[matrix].overflow(overflow.value, to))?;
                         }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Quantises the rows of a shard among some rows of one matrix. `give` receives the bytes of
+    /// contiguous integers, or of one scale, with the index of the first element as [`Self::read`].
+    fn read_rows(
+        &self,
+        matrix: usize,
+        ranges: &[Range<usize>],
+        piece: &Range<usize>,
+        is_scales: bool,
+        buffers: &mut PackedBuffers,
+        mut give: impl FnMut(usize, &[u8]),
+    ) -> Result<(), Error> {
+        let shape = Shape::from(&self.shape[self.dims..]);
+        let (dim, row_elems) = (self.first_column_dim, self.rows.row_elems);
+        let ranges = &ranges[self.dims..];
+        let of_rows = Runs::of_part(&Shape::from(&shape[..dim]), &ranges[..dim]);
+        let length = of_rows.length();
+        let mut integers = vec![0; row_elems];
+        for start in of_rows {
+            let run = start.max(piece.start)..(start + length).min(piece.end);
+            for rows in self.split(run) {
+                let stored = self.stored_row(rows.start)..self.stored_row(rows.end - 1) + 1;
+                self.matrices[matrix].read(&stored, &(0..row_elems), buffers)?;
+                for (row, values) in rows.zip(buffers.values.chunks(row_elems)) {
+                    if is_scales {
+                        give(row, &quantise::scale(values).to_le_bytes());
+                        continue;
+                    }
+                    quantise::integers(values, &mut integers);
+                    let of_columns = Runs::of_part(&Shape::from(&shape[dim..]), &ranges[dim..]);
+                    let width = of_columns.length();
+                    for column in of_columns {
+                        give(row * row_elems + column, &integers[column..column + width]);
                     }
                 }
             }

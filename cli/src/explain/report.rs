@@ -220,7 +220,8 @@ fn parameters(program: &Program) -> u64 {
     let params = program.with_role(Role::Param).map(|id| &program.values[id]);
     let is_scale = |value: &Value| {
         let forms = value.source.as_ref().map(|source| source.form);
-        value.dtype == DType::I32 || matches!(forms, Some(Form::RowScales { .. } | Form::QuantParams))
+        value.dtype == DType::I32
+            || matches!(forms, Some(Form::RowScales { .. } | Form::PackedScales(_) | Form::QuantParams))
     };
     params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
 }

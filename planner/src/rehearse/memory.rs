@@ -87,7 +87,7 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     changes.extend(largest(setting.batch, &batch)?.map(|most| format!("--batch {most}")));
     let input = |input| Setting { input, ..setting.clone() };
     changes.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
-    if setting.precision.weights == Weights::Float {
+    if setting.precision.weights == Weights::Float && !setting.model.formats.is_quantised() {
         let quantised =
             Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
         if !is_hopeless(&quantised) && fits(&quantised)? {

@@ -75,13 +75,23 @@ impl QuantisedFormat {
         }
     }
 
+    /// Returns whether a layer with this number of inputs has whole groups.
+    const fn fits(self, inputs: usize) -> bool {
+        match self {
+            Self::W8A8Dynamic => true,
+            Self::W4A16 { group } => inputs.is_multiple_of(group),
+        }
+    }
+
     /// Reports a linear layer whose last group of inputs would be partial.
     fn check(self, tensor: &CheckpointTensor, problems: &mut Diagnostics) {
         let (Self::W4A16 { group }, Some(inputs)) = (self, tensor.shape.last()) else { return };
-        if !inputs.is_multiple_of(group) {
+        if !self.fits(*inputs) {
             let problem = Diagnostic::new(&tensor.name, "the last group of inputs would be partial");
             let problem = problem.expected(format!("a multiple of {group} inputs")).found(inputs);
-            problems.push(problem.help("choose a format with smaller groups, or w8a8-dynamic"));
+            let smaller = Self::ALL.into_iter().filter(|other| other.fits(*inputs));
+            let names: Vec<&str> = smaller.map(Self::name).collect();
+            problems.push(problem.help(format!("{} can have this layer", names.join(", "))));
         }
     }
 }
@@ -253,7 +263,7 @@ mod tests {
         for layer in 0..2 {
             let expected = format!(
                 "model.layers.{layer}.mlp.down_proj.weight: the last group of inputs would be partial: \
-                 expected a multiple of 64 inputs, found 96"
+                 expected a multiple of 64 inputs, found 96; w8a8-dynamic, w4a16-g32 can have this layer"
             );
             assert!(message.contains(&expected), "{message}");
         }

@@ -51,6 +51,16 @@ pub(super) fn same_rows(source: &Source, row_elems: usize, width: usize) -> Sour
     Source { tensor: source.tensor.clone(), element_offset: scaled(source.element_offset), form }
 }
 
+/// Returns the blocks of rows of a source with blocks.
+fn row_blocks(form: Form, row_elems: usize) -> Option<RowBlocks> {
+    match form {
+        Form::Blocks { block_elems, stride_elems } => {
+            Some(RowBlocks { rows: block_elems / row_elems, stride: stride_elems / row_elems })
+        }
+        _ => None,
+    }
+}
+
 /// KV caches in blocks with one table, and which rows belong to the tokens of a run.
 pub(super) struct Caches {
     pub(super) group: CacheGroup,
@@ -344,11 +354,11 @@ impl LayerInputs<'_> {
     fn product(&self, build: &mut Builder, x: Operand, weight: &LinearWeight<'_>) -> Operand {
         let &LinearWeight { ref spec, name, ref layer, ref source, outputs, row_elems, .. } = weight;
         let format = self.config.formats.of(layer);
-        if self.weights != Weights::Float && format != WeightFormat::Float {
+        if self.weights == Weights::W8A8 && format != WeightFormat::Float {
             let problem = Diagnostic::new(layer, "the weight is quantised already");
             build.problem(problem.expected("float weights").found(format));
         }
-        let is_integer = format.is_integer() || self.weights != Weights::Float;
+        let is_integer = format.is_integer() || self.weights == Weights::W8A8;
         if is_integer && matches!(source.form, Form::Blocks { .. }) {
             let problem = Diagnostic::new(layer, "the scales of rows in blocks are not read");
             build.problem(problem.expected("float weights, or consecutive rows").found("8-bit integers"));
@@ -356,17 +366,31 @@ impl LayerInputs<'_> {
         if format.is_integer() {
             return self.integer_product(build, x, weight);
         }
-        if self.weights == Weights::Float {
-            let source = self.as_floats(build, source.clone(), row_elems);
-            let matrix = self.param(build, name, weight.shape, source);
-            return build.op(Kind::MatMul { spec: spec.clone() }, &[x, matrix]);
-        }
-        let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
-        let integers = build.param_from(name, weight.shape, DType::I8, rows);
-        let scales = Source { form: Form::RowScales { row_elems }, ..source.clone() };
+        let [bytes, scales] = match (self.weights, self.fp8_rows(layer, row_elems, source.form)) {
+            (Weights::W8A8, _) => [Form::RowBytes { row_elems }, Form::RowScales { row_elems }],
+            (Weights::Fp8AsInt8, Some(rows)) => [Form::PackedBytes(rows), Form::PackedScales(rows)],
+            (Weights::Float | Weights::Fp8AsInt8, _) => {
+                let source = self.as_floats(build, source.clone(), row_elems);
+                let matrix = self.param(build, name, weight.shape, source);
+                return build.op(Kind::MatMul { spec: spec.clone() }, &[x, matrix]);
+            }
+        };
+        let integers =
+            build.param_from(name, weight.shape, DType::I8, Source { form: bytes, ..source.clone() });
+        let scales = Source { form: scales, ..source.clone() };
         let scale = build.param_from(&format!("{name}_scale"), outputs, DType::F32, scales);
         let [q, tokens] = quantised(build, x, spec.summed().len());
         build.op(Kind::QuantMatMul { spec: spec.clone(), to: self.dtype }, &[q, tokens, integers, scale])
+    }
+
+    /// Returns the rows of a layer that is stored in fp8 blocks.
+    fn fp8_rows(&self, layer: &str, row_elems: usize, form: Form) -> Option<PackedRows> {
+        match self.config.formats.of(layer) {
+            WeightFormat::Packed(packing @ Packing::Fp8 { .. }) => {
+                Some(PackedRows { row_elems, packing, blocks: row_blocks(form, row_elems) })
+            }
+            _ => None,
+        }
     }
 
     /// Returns the source of a weight whose stored format becomes floats. The rows of the weight
@@ -382,12 +406,7 @@ impl LayerInputs<'_> {
                 return source;
             }
         };
-        let blocks = match source.form {
-            Form::Blocks { block_elems, stride_elems } => {
-                Some(RowBlocks { rows: block_elems / row_elems, stride: stride_elems / row_elems })
-            }
-            _ => None,
-        };
+        let blocks = row_blocks(source.form, row_elems);
         check_multiples(build, layer, packing, row_elems);
         Source { form: Form::Packed(PackedRows { row_elems, packing, blocks }), ..source }
     }

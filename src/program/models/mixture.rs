@@ -7,7 +7,7 @@
 //!
 //! Not here: which cards have which experts. `placement` decides that.
 
-use crate::base::{DType, Diagnostic, Weights};
+use crate::base::{DType, Diagnostic, Packing, Weights};
 use crate::config::families::ExpertStack;
 use crate::config::{Activation, ExpertGroups, Mixture, Scores, SharedExpert, WeightFormat};
 use crate::program::TensorNames;
@@ -130,6 +130,16 @@ impl LayerInputs<'_> {
                 let sources = [(gate_up, h), (down, f)].map(|(source, row_elems)| {
                     let scales = Source { form: Form::RowScales { row_elems }, ..source.clone() };
                     [Source { form: Form::RowBytes { row_elems }, ..source }, scales]
+                });
+                return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
+            }
+            ([gate_up, down], WeightFormat::Packed(packing @ Packing::Fp8 { .. }))
+                if self.weights == Weights::Fp8AsInt8 =>
+            {
+                let sources = [(gate_up, h), (down, f)].map(|(source, row_elems)| {
+                    let rows = PackedRows { row_elems, packing, blocks: None };
+                    let scales = Source { form: Form::PackedScales(rows), ..source.clone() };
+                    [Source { form: Form::PackedBytes(rows), ..source }, scales]
                 });
                 return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
             }

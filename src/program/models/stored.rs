@@ -35,7 +35,7 @@ pub fn stored_tensors(program: &Program) -> BTreeMap<String, StoredTensor> {
     for id in program.with_role(Role::Param) {
         let value = &program.values[id];
         let Some(source) = &value.source else { continue };
-        if matches!(source.form, Form::RowScales { .. }) {
+        if matches!(source.form, Form::RowScales { .. } | Form::PackedScales(_)) {
             continue;
         }
         if let Some(parts) = source.mxfp4(&value.shape) {
@@ -64,7 +64,7 @@ pub fn stored_tensors(program: &Program) -> BTreeMap<String, StoredTensor> {
             (None, _) => Shape::from([rows]),
         };
         for name in names {
-            if let Form::Packed(of) = source.form {
+            if let Form::Packed(of) | Form::PackedBytes(of) = source.form {
                 packings.insert(name.clone(), of.packing);
             }
             tensors
@@ -112,7 +112,8 @@ pub fn quantised_source(source: &Source, shape: &Shape, dtype: DType) -> Option<
     let elems = shape.elems();
     let of = |format, bytes: usize| QuantisedWeight { format, stored: Bytes(bytes as u64) };
     match source.form {
-        Form::Packed(PackedRows { row_elems, packing, .. }) => {
+        Form::Packed(PackedRows { row_elems, packing, .. })
+        | Form::PackedBytes(PackedRows { row_elems, packing, .. }) => {
             let tensors = source.stack(shape).ok()?.names.count();
             let rows = elems / row_elems / tensors;
             let scale = if matches!(packing, Packing::Fp8 { .. }) { DType::F32 } else { DType::BF16 };
@@ -154,7 +155,7 @@ fn is_filter(program: &Program, id: ValueId) -> bool {
 
 /// Returns the number of inputs of a matrix, or `None` for a vector.
 fn inputs(program: &Program, id: ValueId, value: &Value, source: &Source, tensors: usize) -> Option<usize> {
-    if let Form::Packed(rows) = source.form {
+    if let Form::Packed(rows) | Form::PackedBytes(rows) = source.form {
         return Some(rows.row_elems);
     }
     let copies = copies(program, id);

@@ -178,6 +178,54 @@ fn every_layout_is_read_in_any_slice() {
     }
 }
 
+/// Every shard has the integers of the whole rows, and the scale of a row is the same in all.
+#[test]
+fn rows_of_blocks_become_integers_with_one_scale() {
+    let packing = "fp8:16:16";
+    let tensors = tensors(packing);
+    let views = tensors.iter().map(|(suffix, dtype, shape, bytes)| {
+        (format!("l.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let checkpoint = written(views);
+    let row =
+        |output: usize| -> Vec<f32> { (0..INPUTS).map(|input| expected(packing, output, input)).collect() };
+    let scale_of = |output: usize| row(output).iter().fold(0.0, |a: f32, b| a.max(b.abs())) / 127.0;
+    let integers = |output: usize, columns: Range<usize>| -> Vec<u8> {
+        let of_row = row(output).into_iter().map(|x| (x / scale_of(output)).round_ties_even() as i8 as u8);
+        of_row.collect::<Vec<u8>>()[columns].to_vec()
+    };
+    let form = |blocks| PackedRows { row_elems: INPUTS, packing: Packing::parse(packing).unwrap(), blocks };
+    let whole = |shape: &[usize]| -> Vec<Range<usize>> { shape.iter().map(|size| 0..*size).collect() };
+    let bytes = source("l.weight", 0, Form::PackedBytes(form(None)));
+    let parts = [vec![0..24, 0..40], vec![3..21, 7..33], vec![23..24, 39..40], vec![3..21, 7..33]];
+    let found = given(&checkpoint, &bytes, DType::I8, &[OUTPUTS, INPUTS], &parts).unwrap();
+    for (part, found) in parts.iter().zip(found) {
+        let wanted: Vec<u8> = part[0].clone().flat_map(|output| integers(output, part[1].clone())).collect();
+        assert_eq!(found, wanted, "{part:?}");
+    }
+    let scales = source("l.weight", 0, Form::PackedScales(form(None)));
+    let parts = [vec![0..4, 0..6], vec![1..3, 2..5]];
+    let found = given(&checkpoint, &scales, DType::F32, &[4, 6], &parts).unwrap();
+    for (part, found) in parts.iter().zip(found) {
+        let rows = part[0].clone().flat_map(|a| part[1].clone().map(move |b| a * 6 + b));
+        let wanted: Vec<u8> = rows.flat_map(|output| scale_of(output).to_le_bytes()).collect();
+        assert_eq!(found, wanted, "{part:?}");
+    }
+    // Blocks of two rows of every five, from row 1 on.
+    let blocks = Some(RowBlocks { rows: 2, stride: 5 });
+    let bytes = source("l.weight", INPUTS, Form::PackedBytes(form(blocks)));
+    let shape = [4, 2, INPUTS];
+    let found = given(&checkpoint, &bytes, DType::I8, &shape, &[whole(&shape)]).unwrap();
+    let rows = [1, 2, 6, 7, 11, 12, 16, 17];
+    let wanted: Vec<u8> = rows.into_iter().flat_map(|output| integers(output, 0..INPUTS)).collect();
+    assert_eq!(found, [wanted]);
+    let scales = source("l.weight", INPUTS, Form::PackedScales(form(blocks)));
+    let found = given(&checkpoint, &scales, DType::F32, &[4, 2], &[vec![0..4, 1..2]]).unwrap();
+    let wanted: Vec<u8> =
+        [2, 7, 12, 17].into_iter().flat_map(|output| scale_of(output).to_le_bytes()).collect();
+    assert_eq!(found, [wanted]);
+}
+
 #[test]
 fn a_shard_reads_its_words_and_scales_alone() {
     // Rows are longer than a page, so that no gap is read.
