@@ -30,7 +30,6 @@ use super::processes::{self, Inputs};
 use super::progress::Progress;
 use super::prompts::{self, PromptInput};
 use super::site::keep;
-use super::values::PrecisionName;
 use super::{bind, detail, interrupt, model, note, print, print_json, train};
 
 mod report;
@@ -230,10 +229,8 @@ impl<'a> GenerateJob<'a> {
             problem.into_iter().for_each(|problem| problems.push(problem));
         }
         let precision = model.as_ref().and_then(|model| {
-            let precision = PrecisionName::with_fp8(options.dtype, options.fp8_as, model.config.dtype);
-            let precision = keep(precision.map_err(Diagnostics::from), &mut problems)?;
-            let noted = model::note_fp8(&model.config, options.fp8_as, precision, group);
-            keep(noted, &mut problems).map(|()| precision)
+            let precision = model::precision(&model.config, options.dtype, options.fp8_as, group);
+            keep(precision, &mut problems)
         });
         match (model, precision) {
             (Some(model), Some(precision)) if problems.is_empty() => {

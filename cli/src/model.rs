@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::note;
 use super::numbers::counted;
-use super::values::Fp8As;
+use super::values::{Fp8As, PrecisionName};
 
 /// Path of the shipped model, relative to the repository or the installation.
 const SHIPPED: &str = "models/kjv-qwen2";
@@ -87,11 +87,25 @@ pub(super) fn open(folder: &Path, group: &ProcessGroup, predicts: bool) -> Resul
     Ok(model)
 }
 
+/// Returns the precision of a checkpoint, and notes its weights in fp8 blocks.
+///
+/// # Errors
+/// As [`PrecisionName::with_fp8`] and [`note_fp8`].
+pub(super) fn precision(
+    config: &ModelConfig,
+    dtype: Option<PrecisionName>,
+    fp8_as: Option<Fp8As>,
+    group: &ProcessGroup,
+) -> Result<Precision, Diagnostics> {
+    let precision = PrecisionName::with_fp8(dtype, fp8_as, config.dtype)?;
+    note_fp8(config, fp8_as, precision, group).map(|()| precision)
+}
+
 /// Notes the weights that are stored in fp8 blocks, and the type that they become.
 ///
 /// # Errors
 /// `--fp8-as` is given, and the checkpoint has no such weights.
-pub(super) fn note_fp8(
+fn note_fp8(
     config: &ModelConfig,
     fp8_as: Option<Fp8As>,
     precision: Precision,

@@ -330,14 +330,8 @@ impl<'a> ServeJob<'a> {
         }
         let own = Deployment::of(&model.config, wanted / replicas);
         let context = options.max_model_len.unwrap_or(own.context);
-        let precision = PrecisionName::with_fp8(options.dtype, options.fp8_as, model.config.dtype);
-        let precision = precision.unwrap_or_else(|problem| {
-            problems.push(problem);
-            own.precision
-        });
-        if let Err(found) = model::note_fp8(&model.config, options.fp8_as, precision, group) {
-            problems.append(found);
-        }
+        let precision = model::precision(&model.config, options.dtype, options.fp8_as, group);
+        let precision = precision.map_err(|found| problems.append(found)).unwrap_or(own.precision);
         let deployment = Deployment {
             stages,
             grid,

@@ -22,7 +22,6 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
-use super::values::PrecisionName;
 use super::{cards, gradients, interrupt, model, print_json, print_report};
 
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
@@ -44,9 +43,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         },
         Err(failure) => return Err(failure),
     };
-    let precision = PrecisionName::with_fp8(Some(options.dtype), options.fp8_as, model.config.dtype);
-    let precision = precision.map_err(Diagnostics::from)?;
-    model::note_fp8(&model.config, options.fp8_as, precision, group)?;
+    let precision = model::precision(&model.config, Some(options.dtype), options.fp8_as, group)?;
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
     let (residual, experts) = (options.layout.residual(), options.layout.experts());

@@ -264,42 +264,10 @@ impl<'a> Weight<'a> {
                 let of = |held: &Holding| self.parts[held.at];
                 for (at, one) in held.iter().enumerate() {
                     // Ranks with the same shard share one read.
-                    if held[..at].iter().any(|earlier| of(earlier) == of(one)) {
-                        continue;
+                    if !held[..at].iter().any(|earlier| of(earlier) == of(one)) {
+                        let piece = first..last;
+                        self.read_packed(packed, block, of(one), piece, packed_buffers, span.start, whole)?;
                     }
-                    let row_elems = packed.rows.row_elems;
-                    if let Form::PackedBytes(_) | Form::PackedScales(_) = self.form {
-                        let is_scales = matches!(self.form, Form::PackedScales(_));
-                        let elems_of_row = if is_scales { 1 } else { row_elems };
-                        let piece = first / elems_of_row..last / elems_of_row;
-                        packed.read_rows(
-                            block,
-                            of(one),
-                            &piece,
-                            is_scales,
-                            packed_buffers,
-                            |element, bytes| {
-                                let at = (block * self.block_elems + element - span.start) * size;
-                                whole[at..at + bytes.len()].copy_from_slice(bytes);
-                            },
-                        )?;
-                        continue;
-                    }
-                    packed.read(
-                        block,
-                        of(one),
-                        &(first / row_elems..last / row_elems),
-                        self.dtype,
-                        packed_buffers,
-                        |element, values| {
-                            let at = block * self.block_elems + element - span.start;
-                            write_floats(
-                                self.dtype,
-                                values,
-                                &mut whole[at * size..(at + values.len()) * size],
-                            )
-                        },
-                    )?;
                 }
             }
         }
@@ -314,6 +282,35 @@ impl<'a> Weight<'a> {
             })?;
         }
         Ok(())
+    }
+
+    /// Reads the elements of a shard in a piece of a packed block. `whole` starts with the element
+    /// `start` of the weight.
+    #[expect(clippy::too_many_arguments, reason = "the caller has reusable buffers of all weights")]
+    fn read_packed(
+        &self,
+        packed: &PackedStack<'_>,
+        block: usize,
+        ranges: &[Range<usize>],
+        piece: Range<usize>,
+        buffers: &mut PackedBuffers,
+        start: usize,
+        whole: &mut [u8],
+    ) -> Result<(), Error> {
+        let size = self.dtype.size_bytes();
+        let at = |element: usize| (block * self.block_elems + element - start) * size;
+        let is_scales = matches!(self.form, Form::PackedScales(_));
+        let elems_of_row = if is_scales { 1 } else { packed.rows.row_elems };
+        let rows = piece.start / elems_of_row..piece.end / elems_of_row;
+        if is_scales || matches!(self.form, Form::PackedBytes(_)) {
+            return packed.read_rows(block, ranges, &rows, is_scales, buffers, |element, bytes| {
+                whole[at(element)..at(element) + bytes.len()].copy_from_slice(bytes);
+            });
+        }
+        packed.read(block, ranges, &rows, self.dtype, buffers, |element, values| {
+            let bytes = at(element)..at(element + values.len());
+            write_floats(self.dtype, values, &mut whole[bytes])
+        })
     }
 
     /// Returns the ranges of a piece to read, in order. They start and end at multiples of the
