@@ -123,7 +123,7 @@ impl StepOutputs {
         Some(self.decode.as_ref()?.row(pool, index, row.known.len(), self.vocabulary))
     }
 
-    /// Returns the drafts of a decode row: those of its plan, or the one that the run proposed.
+    /// Returns the drafts of a decode row, from its plan or from the run.
     pub(super) fn drafts<'a>(&'a self, pool: usize, index: usize, row: &'a DecodeRow) -> &'a [u32] {
         let proposed = self
             .decode

@@ -233,8 +233,8 @@ impl Checkpoint {
         self.tensors.values().map(|tensor| Bytes(tensor.bytes.len() as u64)).sum()
     }
 
-    /// Describes the tensors that no program reads: those of images, and those of layers for
-    /// multi-token prediction, unless the model drafts by the first one of them (`predicts`).
+    /// Describes the tensors that no program reads: for images, and of layers for multi-token
+    /// prediction, unless the model drafts by the first such layer (`predicts`).
     /// Returns `None` if there are none.
     #[must_use]
     pub fn skipped(&self, config: &ModelConfig, predicts: bool) -> Option<String> {

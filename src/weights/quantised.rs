@@ -61,7 +61,7 @@ pub struct LayerError {
 }
 
 impl LayerError {
-    /// Returns the root mean square of the differences over that of the weights.
+    /// Returns the root mean square of the differences, relative to the weights.
     #[must_use]
     pub fn relative(&self) -> f64 {
         if self.error_squares == 0.0 { 0.0 } else { (self.error_squares / self.squares).sqrt() }

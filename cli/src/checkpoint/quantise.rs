@@ -27,7 +27,7 @@ struct QuantiseReport<'a> {
 struct LayerReport<'a> {
     layer: &'a str,
     shape: [usize; 2],
-    /// Root mean square of the differences over that of the weights.
+    /// Root mean square of the differences, relative to the weights.
     relative_error: f64,
     /// Largest magnitude of a difference.
     largest_error: f64,
