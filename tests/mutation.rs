@@ -28,7 +28,7 @@ use crate::common::cases::stride;
 use crate::common::{cann, run, start};
 use fixture::{BOUND, Case, Fixture, distance};
 
-/// The suite judges every sixth mutant, a soak all.
+/// The suite judges every sixth mutant and the first one of each class, a soak all.
 const STRIDE: usize = 6;
 
 /// A program or plans with one defect.
@@ -180,10 +180,14 @@ fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills
     let mutants = lowered::mutants(&lowered).into_iter().chain(of_plans);
     let mutants: Vec<Mutant> = mutants.filter(|mutant| mutant.op >= first).collect();
     kills.classes.extend(mutants.iter().map(|mutant| mutant.class));
-    // Fixtures start at different mutants. A class has many mutants in each.
+    // Fixtures start at different mutants. The first mutant of each class is judged, because some
+    // classes have few.
     let stride = stride(STRIDE);
     let start = (fixture.name.len() + cards) % stride;
-    for Mutant { class, what, how, .. } in mutants.into_iter().skip(start).step_by(stride) {
+    for (number, Mutant { class, what, how, .. }) in mutants.into_iter().enumerate() {
+        if number % stride != start && kills.made.contains_key(class) {
+            continue;
+        }
         let checker = bench.judge(how);
         kills.count(class, checker);
         if checker.is_none() {
