@@ -12,7 +12,7 @@ use ascend_tp::generate::drafts::Speculation;
 use ascend_tp::generate::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
 use ascend_tp::generate::{Model, Request, SamplingOptions, Session};
 use ascend_tp::program::models::{
-    self, Head, LayeredProgram, Prediction, RunShape, SequenceBlocks, input, predicting_decoder,
+    self, Head, LayeredProgram, PredictionPart, RunShape, SequenceBlocks, input, predicting_decoder,
 };
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::program::{Builder, HostTensor, Program, Role, interpret};
@@ -222,7 +222,14 @@ struct OnHost<'a> {
 impl OnHost<'_> {
     /// Runs tokens of one sequence, and returns the values of the program by name. Blocks of 16
     /// tokens are in falling order.
-    fn run(&mut self, part: Prediction, start: usize, width: usize, ids: &[u32], given: &[u32]) -> Tensors {
+    fn run(
+        &mut self,
+        part: PredictionPart,
+        start: usize,
+        width: usize,
+        ids: &[u32],
+        given: &[u32],
+    ) -> Tensors {
         let config = &self.model.config;
         let run = RunShape { caches: RunShape::new(1, 1, 64).caches, ..RunShape::new(1, width, 64) };
         let blocks = run.caches.blocks.count;
@@ -289,14 +296,14 @@ fn compare_programs(model: &Model) {
         let (mut logits, mut drafts): (Rows, Rows) = (Vec::new(), Vec::new());
         for chunk in borders.windows(2) {
             let (start, chunk_ids) = (chunk[0], &ids[chunk[0]..chunk[1]]);
-            let found = host.run(Prediction::Fills, start, 8, chunk_ids, chunk_ids);
+            let found = host.run(PredictionPart::Fills, start, 8, chunk_ids, chunk_ids);
             let rows = found["logits"].floats().chunks_exact(vocabulary);
             logits.extend((start..chunk[1]).zip(rows.map(<[f32]>::to_vec)));
         }
         let mut text = ids[..=borders[borders.len() - 1]].to_vec();
         for is_accepted in [true, true, false, false, true, false, true] {
             let at = text.len() - 1;
-            let found = host.run(Prediction::Proposes, at, 2, &[text[at], 0], &text[at - 1..]);
+            let found = host.run(PredictionPart::Proposes, at, 2, &[text[at], 0], &text[at - 1..]);
             let draft = found["draft_logits"].floats().to_vec();
             let rows = found["logits"].floats().chunks_exact(vocabulary).map(<[f32]>::to_vec);
             logits.extend((at..text.len() + usize::from(is_accepted)).zip(rows));

@@ -13,7 +13,7 @@ use ascend_tp::config::QuantisedFormat;
 use ascend_tp::generate::verify::{Reference, verify};
 use ascend_tp::generate::{Model, Request, Sequence, Session};
 use ascend_tp::placement::Residual;
-use ascend_tp::weights::{Quantised, WriteError, quantise};
+use ascend_tp::weights::{FolderError, Quantised, quantise};
 use half::bf16;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -59,7 +59,7 @@ fn json(folder: &Path, file: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(folder.join(file)).unwrap()).unwrap()
 }
 
-fn written(model: &Model, format: QuantisedFormat, out: &Path) -> Result<Quantised, WriteError> {
+fn written(model: &Model, format: QuantisedFormat, out: &Path) -> Result<Quantised, FolderError> {
     quantise(&model.checkpoint, &model.config, &model.dir, format, out)
 }
 
@@ -314,7 +314,7 @@ fn what_cannot_be_quantised_is_refused_before_anything_is_written() {
     let model = open(&path("models/kjv-qwen2"));
     let refused = |model: &Model, format: QuantisedFormat, out: &Path| {
         let error = written(model, format, out).unwrap_err();
-        assert!(matches!(error, WriteError::Refused(_)), "{error}");
+        assert!(matches!(error, FolderError::Refused(_)), "{error}");
         error.to_string()
     };
     // 704 inputs have no whole groups of 128. A folder with a file is never replaced.

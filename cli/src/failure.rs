@@ -135,10 +135,10 @@ impl From<checkpoint::Error> for Failure {
     }
 }
 
-impl From<weights::WriteError> for Failure {
-    fn from(error: weights::WriteError) -> Self {
+impl From<weights::FolderError> for Failure {
+    fn from(error: weights::FolderError) -> Self {
         match error {
-            weights::WriteError::Refused(problems) => problems.into(),
+            weights::FolderError::Refused(problems) => problems.into(),
             error => Self::Run(error.into()),
         }
     }

@@ -15,7 +15,7 @@ use crate::config::ModelConfig;
 use crate::placement::Residual;
 use crate::program::Program;
 use crate::program::models::{
-    CacheGroup, Head, LayeredProgram, PROPOSING_TOKENS, Prediction, RunShape, decoder_of_layers,
+    CacheGroup, Head, LayeredProgram, PROPOSING_TOKENS, PredictionPart, RunShape, decoder_of_layers,
     predicting_decoder,
 };
 use crate::program::npu::fused_attention_takes;
@@ -47,7 +47,7 @@ pub struct ServingShape {
     /// Outputs of the program.
     pub head: Head,
     /// The part of the layer for multi-token prediction, if the session drafts by it.
-    pub prediction: Option<Prediction>,
+    pub prediction: Option<PredictionPart>,
 }
 
 impl ServingShape {
@@ -140,7 +140,7 @@ impl Deployment {
     /// Returns the shapes of all serving programs, the longest chunk first.
     fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
         let (caches, states, pools) = (&self.caches(config), self.serving_states(config), self.grid.depth);
-        let shapes_with = |rows: usize, tokens: usize, head: Head, prediction: Option<Prediction>| {
+        let shapes_with = |rows: usize, tokens: usize, head: Head, prediction: Option<PredictionPart>| {
             let shape = move |table| {
                 let run = self.run(caches, states, [rows, tokens, table]);
                 ServingShape { run, head, prediction }
@@ -148,7 +148,7 @@ impl Deployment {
             self.tables(config, tokens).into_iter().rev().map(shape)
         };
         let shapes = |rows: usize, tokens: usize, head: Head| {
-            shapes_with(rows, tokens, head, self.predicts.then_some(Prediction::Fills))
+            shapes_with(rows, tokens, head, self.predicts.then_some(PredictionPart::Fills))
         };
         let chunks =
             self.chunks(config).into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
@@ -156,7 +156,7 @@ impl Deployment {
         let scored = self.scored_chunks(config);
         let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
         if self.predicts {
-            let part = Some(Prediction::Proposes);
+            let part = Some(PredictionPart::Proposes);
             let decode = rows
                 .iter()
                 .flat_map(|rows| shapes_with(rows * pools, PROPOSING_TOKENS, Head::AllLogits, part));

@@ -14,7 +14,7 @@ use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::{Elements, NamedTensors};
 use crate::program::HostTensor;
 use crate::program::models::{
-    CacheBlocks, CacheInputs, CacheRow, Head, PROPOSING_TOKENS, Prediction, RotaryInput, RunShape,
+    CacheBlocks, CacheInputs, CacheRow, Head, PROPOSING_TOKENS, PredictionPart, RotaryInput, RunShape,
     SequenceBlocks, StateInputs, StateRow, input, rotary_tables, static_rows, static_states,
 };
 
@@ -144,7 +144,7 @@ impl InputBuilder {
         &mut self,
         tensors: &mut NamedTensors,
         run: RunShape,
-        part: Prediction,
+        part: PredictionPart,
         rows: &[InputRow<'_, B>],
     ) {
         let (b, s, group) = (run.batch, PROPOSING_TOKENS, run.caches);
@@ -158,14 +158,14 @@ impl InputBuilder {
             CacheInputs::new(group, tokens, rows.iter().map(of_row))
         };
         match part {
-            Prediction::Fills => {
+            PredictionPart::Fills => {
                 let mut from = cached(1, 1).slots;
                 // Nothing is before the first token of a sequence.
                 let firsts = from.iter_mut().zip(rows).filter(|(_, row)| row.tokens.start == 0);
                 firsts.for_each(|(from, _)| *from = CacheBlocks::NULL as i64);
                 tensors.set(input::HIDDEN_FROM, Elements::of_i64([b], from));
             }
-            Prediction::Proposes => {
+            PredictionPart::Proposes => {
                 let mut from = cached(2, s).slots;
                 for (from, row) in from.chunks_exact_mut(s).zip(rows) {
                     // The second token of a sequence has one token before.

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::{DESCRIPTIONS, Description, GenerationConfig, ModelConfig};
 use crate::program::models::{
-    Head, IGNORED_TENSORS, PROPOSING_TOKENS, Prediction, RunShape, StoredTensor, decoder, embedding_tensor,
-    predicting_decoder, stored_tensors,
+    Head, IGNORED_TENSORS, PROPOSING_TOKENS, PredictionPart, RunShape, StoredTensor, decoder,
+    embedding_tensor, predicting_decoder, stored_tensors,
 };
 use crate::program::tree::SumOrder;
 use crate::weights::{Checkpoint, ExpectedTensor, file};
@@ -212,7 +212,7 @@ fn described(
 /// Checks the tensors of the first layer for multi-token prediction.
 fn check_prediction_layer(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
     let run = RunShape::new(1, PROPOSING_TOKENS, 1);
-    let (order, part) = (SumOrder::AsTheyCome, Prediction::Proposes);
+    let (order, part) = (SumOrder::AsTheyCome, PredictionPart::Proposes);
     let decoder = predicting_decoder(config, run, DType::F32.into(), Head::AllLogits, order, part, None)?;
     let tensors = stored_tensors(&decoder.program).into_iter();
     let expected: Vec<ExpectedTensor> = tensors

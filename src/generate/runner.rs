@@ -12,7 +12,7 @@ use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::compile::ServingShape;
 use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
 use crate::program::HostTensor;
-use crate::program::models::{Head, Prediction, SequenceBlocks, StateRow, input};
+use crate::program::models::{Head, PredictionPart, SequenceBlocks, StateRow, input};
 use crate::serving::{
     BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StateStep, StepPlan, StepToken, Tables,
 };
@@ -364,7 +364,7 @@ fn build(
     if let Some(part) = shape.prediction {
         inputs.add_prediction(&mut tensors, shape.run, part, &input_rows);
     }
-    let proposes = shape.prediction == Some(Prediction::Proposes);
+    let proposes = shape.prediction == Some(PredictionPart::Proposes);
     let ids = if proposes {
         // The run computes the draft behind the last known token.
         let known = |row: &RunRow<'_>| [row.before.unwrap_or(0), row.ids.first().copied().unwrap_or(0)];

@@ -51,7 +51,7 @@ const CODE: &str = "py";
 /// Reasons why a folder cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WriteError {
+pub enum FolderError {
     /// Every invalid argument or file. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
@@ -60,7 +60,7 @@ pub enum WriteError {
     Write(Diagnostic),
 }
 
-impl WriteError {
+impl FolderError {
     fn of(path: &Path, what: &str, error: impl Into<io::Error>) -> Self {
         let error = error.into();
         Self::Write(Diagnostic::new(path.display().to_string(), what).found(error))
@@ -111,12 +111,12 @@ pub(crate) fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
 
 /// Writes a folder under a temporary name and renames it, so that it appears in one step. Returns
 /// the result of `write` and the names of the files, sorted.
-pub(crate) fn publish<T, E: From<WriteError>>(
+pub(crate) fn publish<T, E: From<FolderError>>(
     into: &Path,
     write: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<(T, Vec<String>), E> {
     let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |error: io::Error| WriteError::of(into, "cannot be written", error);
+    let failed = |error: io::Error| FolderError::of(into, "cannot be written", error);
     fs::create_dir_all(parent).map_err(failed)?;
     let mode = fs::Permissions::from_mode(FOLDER_MODE);
     let partial = tempfile::Builder::new()
@@ -140,7 +140,7 @@ pub(crate) fn publish<T, E: From<WriteError>>(
 }
 
 /// Writes tensors into files of limited size. `bytes` has the bytes of each tensor in order.
-pub(crate) fn write_tensors<E: From<WriteError>>(
+pub(crate) fn write_tensors<E: From<FolderError>>(
     tensors: &[NewTensor],
     folder: &Path,
     names: FileNames,
@@ -178,12 +178,12 @@ pub(crate) fn write_tensors<E: From<WriteError>>(
 }
 
 /// Writes one safetensors file with the next tensors of `bytes`.
-pub(crate) fn write_file<E: From<WriteError>>(
+pub(crate) fn write_file<E: From<FolderError>>(
     path: &Path,
     tensors: &[NewTensor],
     bytes: &mut impl Iterator<Item = Result<Vec<u8>, E>>,
 ) -> Result<(), E> {
-    let failed = |error: io::Error| WriteError::of(path, "cannot be written", error);
+    let failed = |error: io::Error| FolderError::of(path, "cannot be written", error);
     let mut end = 0;
     let entries = tensors.iter().map(|tensor| {
         let begin = end;
@@ -201,7 +201,7 @@ pub(crate) fn write_file<E: From<WriteError>>(
         if bytes.len() as u64 != tensor.bytes().0 {
             let problem = Diagnostic::new(&tensor.name, "the bytes do not have the size of the tensor");
             let problem = problem.expected(tensor.bytes()).found(Bytes(bytes.len() as u64));
-            return Err(WriteError::Write(problem).into());
+            return Err(FolderError::Write(problem).into());
         }
         file.write_all(&bytes).map_err(failed)?;
     }
@@ -209,22 +209,22 @@ pub(crate) fn write_file<E: From<WriteError>>(
 }
 
 /// Writes a JSON file.
-pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), WriteError> {
-    let failed = |error: io::Error| WriteError::of(path, "cannot be written", error);
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), FolderError> {
+    let failed = |error: io::Error| FolderError::of(path, "cannot be written", error);
     let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
     fs::write(path, text + "\n").map_err(failed)
 }
 
 /// Copies tokenizer, generation settings, template, licence and code of a model.
-pub(crate) fn copy_along(model: &Path, folder: &Path) -> Result<(), WriteError> {
-    let unreadable = |error: io::Error| WriteError::of(model, "cannot be read", error);
+pub(crate) fn copy_along(model: &Path, folder: &Path) -> Result<(), FolderError> {
+    let unreadable = |error: io::Error| FolderError::of(model, "cannot be read", error);
     for entry in fs::read_dir(model).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
         let is_code = Path::new(&name).extension().is_some_and(|extension| extension == CODE);
         if entry.path().is_file() && (is_code || ALONG.iter().any(|along| name == *along)) {
             fs::copy(entry.path(), folder.join(&name))
-                .map_err(|error| WriteError::of(&entry.path(), "cannot be copied", error))?;
+                .map_err(|error| FolderError::of(&entry.path(), "cannot be copied", error))?;
         }
     }
     Ok(())

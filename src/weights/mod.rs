@@ -31,7 +31,7 @@ mod slice;
 mod weight;
 
 pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};
-pub use folder::WriteError;
+pub use folder::FolderError;
 pub(crate) use header::any_entries;
 pub use load::fill_from;
 pub use quantised::{LayerError, Quantised, quantise};

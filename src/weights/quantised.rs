@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::checkpoint::Checkpoint;
 use super::folder::{
-    FileNames, NewTensor, WriteError, copy_along, problems_of_place, publish, write_json, write_tensors,
+    FileNames, FolderError, NewTensor, copy_along, problems_of_place, publish, write_json, write_tensors,
 };
 use super::{convert, file, slice};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape, WORD, round};
@@ -130,7 +130,7 @@ pub fn quantise(
     model: &Path,
     format: QuantisedFormat,
     into: &Path,
-) -> Result<Quantised, WriteError> {
+) -> Result<Quantised, FolderError> {
     let _span = tracing::info_span!("quantise").entered();
     let mut problems = Diagnostics::new();
     problems_of_place(into, &mut problems);
@@ -185,7 +185,7 @@ pub fn quantise(
         }
         write_json(&folder.join(CONFIG), &text)?;
         copy_along(model, folder)?;
-        Ok::<_, WriteError>(size)
+        Ok::<_, FolderError>(size)
     })?;
     errors.sort_by(|a, b| a.layer.cmp(&b.layer));
     Ok(Quantised {
@@ -256,11 +256,11 @@ fn plan(
     (layers, planned)
 }
 
-fn unreadable(model: &Path, error: &slice::Error) -> WriteError {
+fn unreadable(model: &Path, error: &slice::Error) -> FolderError {
     Diagnostics::from(Diagnostic::new(model.display().to_string(), error.to_string())).into()
 }
 
-fn copied(checkpoint: &Checkpoint, model: &Path, tensor: &NewTensor) -> Result<Vec<u8>, WriteError> {
+fn copied(checkpoint: &Checkpoint, model: &Path, tensor: &NewTensor) -> Result<Vec<u8>, FolderError> {
     let read = checkpoint.read_whole(&tensor.name, tensor.dtype);
     Ok(read.map_err(|error| unreadable(model, &error))?.1)
 }

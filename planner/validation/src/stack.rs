@@ -78,7 +78,7 @@ pub struct Stack {
     /// Attention between pieces, and a replay.
     pub piece_us: f64,
     /// Prompt kernels of the delta rule, per chunk and head on one core. The kernel of a token
-    /// takes [`TOKEN`] of it, per head on one vector core.
+    /// takes half of this time, per head on one vector core.
     pub chunk_us: f64,
     /// Scheduling, block tables, sampling state and detokenising, times √sequences.
     pub batch_us: f64,

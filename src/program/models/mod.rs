@@ -48,7 +48,9 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
-pub use prediction::{PROPOSING_TOKENS, Prediction, check_prediction, predicting_decoder, prediction_logits};
+pub use prediction::{
+    PROPOSING_TOKENS, PredictionPart, check_prediction, predicting_decoder, prediction_logits,
+};
 pub use routers::{RouterLosses, RouterSums, choice_biases};
 pub(crate) use stored::layer_of_weight;
 pub use stored::{
@@ -126,7 +128,7 @@ pub mod input {
     /// [`loss`](fn@super::loss) of a model with experts.
     pub const ROUTED: &str = "routed";
     /// `[b,2]` i64: as [`SLOTS`], for the last two known tokens of each sequence. This input and
-    /// the next ones are only for [`Prediction::Proposes`](super::Prediction::Proposes).
+    /// the next ones are only for [`PredictionPart::Proposes`](super::PredictionPart::Proposes).
     pub const DRAFT_SLOTS: &str = "draft_slots";
     /// `[b,2]` i64: as [`POSITIONS`], for these tokens.
     pub const DRAFT_POSITIONS: &str = "draft_positions";
@@ -139,8 +141,10 @@ pub mod input {
     /// `[b,s-1,s-1]` bool: as [`MASK`], for [`prediction_logits`](super::prediction_logits).
     pub const DRAFT_MASK: &str = "draft_mask";
     /// `[b]` i64: place of the token before the first one of each sequence. Only for
-    /// [`Prediction::Fills`](super::Prediction::Fills). `[2·b]` i64: places of the tokens before
-    /// the last two known tokens, for [`Prediction::Proposes`](super::Prediction::Proposes).
+    /// [`PredictionPart::Fills`](super::PredictionPart::Fills).
+    ///
+    /// `[2·b]` i64: places of the tokens before the last two known tokens, for
+    /// [`PredictionPart::Proposes`](super::PredictionPart::Proposes).
     pub const HIDDEN_FROM: &str = "hidden_from";
     /// `[b]` i64: position within `s` after which a token is wanted. Not for
     /// [`super::Head::AllLogits`].

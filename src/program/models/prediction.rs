@@ -34,7 +34,7 @@ pub const PROPOSING_TOKENS: usize = 2;
 
 /// The part of the prediction layer in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Prediction {
+pub enum PredictionPart {
     /// The layer writes its rows for a chunk of known tokens.
     Fills,
     /// The layer proposes a draft from the last known token of each sequence. The other layers
@@ -145,7 +145,7 @@ pub fn predicting_decoder(
     precision: Precision,
     head: Head,
     order: SumOrder,
-    part: Prediction,
+    part: PredictionPart,
     like: Option<&Program>,
 ) -> Result<LayeredProgram, Diagnostics> {
     check_prediction(config)?;
@@ -158,7 +158,7 @@ pub fn predicting_decoder(
     }
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
-    let of_drafts = (part == Prediction::Proposes)
+    let of_drafts = (part == PredictionPart::Proposes)
         .then(|| TokenInputs::of_drafts(&mut build, config, run, dtype, &tokens));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b);

@@ -47,7 +47,7 @@ pub use sharding::{ShardedTensor, Sharding, Summand};
 pub use writer::{PartBytes, Writer};
 
 use crate::base::{Diagnostic, Diagnostics};
-use crate::weights::WriteError;
+use crate::weights::FolderError;
 use crate::world::PeerFailure;
 
 /// Reasons why a checkpoint cannot be written or read.
@@ -77,11 +77,11 @@ impl From<Diagnostic> for Error {
     }
 }
 
-impl From<WriteError> for Error {
-    fn from(error: WriteError) -> Self {
+impl From<FolderError> for Error {
+    fn from(error: FolderError) -> Self {
         match error {
-            WriteError::Refused(problems) => Self::Refused(problems),
-            WriteError::Write(problem) => Self::Write(problem),
+            FolderError::Refused(problems) => Self::Refused(problems),
+            FolderError::Write(problem) => Self::Write(problem),
         }
     }
 }
