@@ -1,6 +1,7 @@
 """Checks log-likelihoods of lm-eval's local-completions: lm_eval_client.py URL MODEL_DIR
 
-With torch and transformers, the log-likelihoods are compared with those of transformers in float32.
+With torch and transformers, the log-likelihoods are compared with those of transformers in float32. The server needs
+--dtype f32.
 """
 
 import json
