@@ -114,8 +114,6 @@ impl Iterator for Positions {
     }
 }
 
-impl ExactSizeIterator for Positions {}
-
 impl Deref for Shape {
     type Target = [usize];
 

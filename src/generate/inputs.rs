@@ -179,7 +179,8 @@ impl InputBuilder {
                 tensors.set(input::DRAFT_SLOTS, Elements::of_i64([b, s], slots));
                 tensors.set(input::DRAFT_POSITIONS, Elements::of_i64([b, s], positions));
                 tensors.set(input::DRAFT_LENGTHS, Elements::of_i64([b], lengths));
-                for rotary in &mut self.rotary {
+                // Models with a second rotary embedding do not draft.
+                if let Some(rotary) = self.rotary.first_mut() {
                     let starts =
                         rows.iter().map(|row| (row.tokens.start.saturating_sub(1), row.tokens.prompt_length));
                     let (cos, sin) = rotary.of(&self.config, self.dtype, s, starts);

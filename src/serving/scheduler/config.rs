@@ -95,7 +95,7 @@ impl SchedulerConfig {
         let (decode_rows, chunks) = (numbers(deployment.decode_rows()), numbers(deployment.chunks(model)));
         let scored_chunks = numbers(deployment.scored_chunks(model));
         let drafts = number(deployment.drafts);
-        let drafter = if deployment.predicts { DraftPlace::Cards } else { DraftPlace::Host };
+        let draft_place = if deployment.predicts { DraftPlace::Cards } else { DraftPlace::Host };
         let states = deployment.serving_states(model);
         let group = |CacheSize { window, blocks }: CacheSize| GroupConfig {
             blocks: number(blocks.in_pool().saturating_add(1)),
@@ -115,7 +115,7 @@ impl SchedulerConfig {
             chunks,
             scored_chunks,
             drafts,
-            draft_place: drafter,
+            draft_place,
             context: number(deployment.context),
             ageing: AGEING,
             steps_in_flight: deployment.steps_in_flight(),
