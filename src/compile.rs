@@ -80,6 +80,9 @@ pub fn compile(
 
 const DEFAULT_CONTEXT: usize = 4096;
 
+/// Default of [`Deployment::candidates`]: more than usual limits of `top_k`.
+const CANDIDATES: usize = 64;
+
 /// Returns the [`Pins::decoder`] of a model on a mesh of [`Mesh::of_grid`].
 #[must_use]
 pub fn pins(
@@ -143,6 +146,10 @@ pub struct Deployment {
     pub scores_prompts: bool,
     /// The outputs of the programs.
     pub head: Head,
+    /// Number of most likely tokens that each card of a serving session selects for a row. The host
+    /// receives all logits of a row only if the selected ones do not suffice. 0: it always does.
+    /// This applies to [`Head::LastLogits`] without stages.
+    pub candidates: usize,
     /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
     /// any number of cards and any batch. Programs that cannot do so are rejected.
     pub order: SumOrder,
@@ -198,6 +205,7 @@ impl Deployment {
             predicts: false,
             scores_prompts: false,
             head: Head::LastLogits,
+            candidates: CANDIDATES,
             order: SumOrder::AsTheyCome,
             target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
         }
@@ -345,7 +353,7 @@ impl Deployment {
         run: RunShape,
         parts: &Cut,
     ) -> Result<LayeredProgram, Diagnostics> {
-        decoder_of_layers(config, run, self.precision, self.head, self.order, parts.parts > 1)
+        decoder_of_layers(config, run, self.precision, self.head, self.order, parts.parts > 1, None)
     }
 
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {

@@ -93,6 +93,8 @@ impl Schedule {
             stages,
             grid: Grid { rows: 1, depth },
             scores_prompts: depth == 1,
+            // Few candidates often do not suffice.
+            candidates: [0, 3, 20][random.below(3) as usize],
             order: if depth == 1 && random.below(2) == 0 { SumOrder::Tree } else { SumOrder::AsTheyCome },
             ..Deployment::of(&model.config, cards)
         };
@@ -114,7 +116,8 @@ impl Schedule {
         builder.start().unwrap()
     }
 
-    /// Returns the sequences of each request alone, read in one chunk, with empty caches.
+    /// Returns the sequences of each request alone, read in one chunk, with empty caches and all
+    /// logits.
     fn alone(&self, model: &Model) -> Vec<Vec<Sequence>> {
         let deployment = Deployment {
             batch: self.deployment.grid.depth,
@@ -122,6 +125,7 @@ impl Schedule {
             cache_blocks: None,
             drafts: 0,
             predicts: false,
+            candidates: 0,
             ..self.deployment
         };
         let mut session = self.start(model, deployment);
@@ -210,9 +214,12 @@ impl ScheduledRequest {
         let (of, shared) = (random.below(2), random.below(longest));
         let mut ids: Vec<u32> = (0..shared).map(|at| text(at, of) as u32).collect();
         ids.extend((0..1 + random.below(20)).map(|_| (random.below(vocabulary - 3) + 3) as u32));
-        let sampling = match random.below(2) {
+        let sampled = SamplingOptions { temperature: 0.8, seed: random.below(9), ..Default::default() };
+        let sampling = match random.below(4) {
             0 => SamplingOptions::default(),
-            _ => SamplingOptions { temperature: 0.8, seed: random.below(9), ..SamplingOptions::default() },
+            1 => SamplingOptions { top_p: Some(0.3), presence_penalty: 0.5, ..sampled },
+            2 => SamplingOptions { top_k: Some(5), min_p: Some(0.01), ..sampled },
+            _ => sampled,
         };
         let mut adapters = vec![None];
         adapters.extend(model.config.adapters.names().map(|name| Some(name.to_owned())));
@@ -220,7 +227,7 @@ impl ScheduledRequest {
             adapter: adapters.swap_remove(random.below(adapters.len() as u64) as usize),
             max_new_tokens: Some(1 + random.below(40) as usize),
             stop_ids: if random.below(2) == 0 { Some(Vec::new()) } else { None },
-            log_probabilities: Some(2),
+            log_probabilities: (random.below(2) == 0).then_some(2),
             prompt_log_probabilities: (deployment.scores_prompts && random.below(3) == 0).then_some(1),
             sampling,
             priority: random.below(3) as i32,
@@ -283,6 +290,10 @@ fn a_request_with_predicted_drafts_gets_what_it_gets_alone() {
         schedule.deployment.grid = Grid::LINE;
         schedule.deployment.drafts = 1;
         schedule.deployment.predicts = true;
+        if number % 2 == 0 {
+            // Few blocks, so that sequences are preempted.
+            schedule.deployment.cache_blocks = Some(CONTEXT.div_ceil(16) + 1);
+        }
         let expected = schedule.alone(model);
         let (found, found_counts) = schedule.run(model);
         schedule.compare(number, &expected, &found);

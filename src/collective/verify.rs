@@ -134,12 +134,12 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
             }
         }
     }
-    for operand in &rule.own_size {
-        let axes = &placed.layouts[op.operands[*operand]].dims[0];
+    for own in &rule.own_size {
+        let axes = &placed.layouts[op.operands[own.operand]].dims[own.dim];
         let shards: usize = axes.iter().map(|axis| mesh.size(*axis)).product();
         if !rule.pools.is_multiple_of(shards) {
-            let problem = Diagnostic::new(place(), format!("splits pools of operand {operand}"));
-            problems.push(problem.expected(format!("a divisor of {} pools", rule.pools)).found(shards));
+            let problem = Diagnostic::new(place(), format!("splits parts of operand {}", own.operand));
+            problems.push(problem.expected(format!("a divisor of {} parts", rule.pools)).found(shards));
         }
     }
     for axis in mesh.ids() {

@@ -12,7 +12,8 @@ use super::Deployment;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::program::models::{
-    CHUNK, CacheBlocks, CacheGroup, PROPOSING_TOKENS, RunShape, StatePool, check_prediction, layer_of,
+    CHUNK, CacheBlocks, CacheGroup, KEPT_LOGITS, PROPOSING_TOKENS, RunShape, StatePool, check_prediction,
+    layer_of,
 };
 use crate::schedule::Plan;
 
@@ -107,7 +108,8 @@ impl Deployment {
         CacheBlocks { count: own.saturating_add(1).saturating_mul(pools), ..all }
     }
 
-    /// Returns the caches of a serving session, all pools included: those of all tokens first.
+    /// Returns the caches of a serving session, all pools included, with the caches of all tokens
+    /// first.
     #[must_use]
     pub fn caches(&self, config: &ModelConfig) -> Vec<CacheSize> {
         let all = CacheSize { window: None, blocks: self.blocks_of_all_tokens() };
@@ -264,8 +266,8 @@ impl Deployment {
         caches
     }
 
-    /// Returns the largest [`Self::cache_blocks`] whose caches take at most `bytes` on each card.
-    /// `plans` are those of a serving program of this deployment, by rank.
+    /// Returns the largest [`Self::cache_blocks`] with caches of at most `bytes` on each card.
+    /// `plans` belong to a serving program of this deployment, by rank.
     #[must_use]
     pub fn cache_blocks_within(&self, config: &ModelConfig, plans: &[Plan], bytes: Bytes) -> usize {
         plans.iter().map(|plan| self.cache_blocks_of(config, plan, bytes)).min().unwrap_or(0)
@@ -273,14 +275,14 @@ impl Deployment {
 
     fn cache_blocks_of(&self, config: &ModelConfig, plan: &Plan, bytes: Bytes) -> usize {
         let caches = self.caches(config);
-        // Bytes of one block of each group, and of the states of recurrent layers.
-        let (mut each, mut recurrent) = (vec![0; caches.len()], 0);
+        // Bytes of one block of each group, and of the states that do not depend on it.
+        let (mut each, mut fixed) = (vec![0; caches.len()], 0);
         for state in &plan.states {
             let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
             let of_state = Bytes::of(elems, state.dtype.size_bytes()).0;
             let layer = layer_of(&state.name).map(|layer| config.layer(layer));
-            if layer.is_some_and(|layer| layer.delta().is_some()) {
-                recurrent += of_state;
+            if state.name == KEPT_LOGITS || layer.is_some_and(|layer| layer.delta().is_some()) {
+                fixed += of_state;
                 continue;
             }
             let window = layer.and_then(|layer| layer.grouped()).and_then(|attention| attention.window);
@@ -296,7 +298,7 @@ impl Deployment {
                 .fold(0_u64, |sum, (blocks, each)| sum.saturating_add(blocks.saturating_mul(*each)))
         };
         // More blocks take more bytes, so the largest number is found by bisection.
-        let bytes = bytes.0.saturating_sub(recurrent);
+        let bytes = bytes.0.saturating_sub(fixed);
         let (mut fits, mut exceeds) = (0, bytes / each[0].max(1) + 1);
         while exceeds - fits > 1 {
             let middle = fits + (exceeds - fits) / 2;

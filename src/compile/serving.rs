@@ -15,8 +15,8 @@ use crate::config::ModelConfig;
 use crate::placement::Residual;
 use crate::program::Program;
 use crate::program::models::{
-    CacheGroup, Head, LayeredProgram, PROPOSING_TOKENS, PredictionPart, RunShape, decoder_of_layers,
-    predicting_decoder,
+    CacheGroup, CandidateSizes, Head, LayeredProgram, PROPOSING_TOKENS, PredictionPart, RunShape,
+    decoder_of_layers, predicting_decoder,
 };
 use crate::program::npu::fused_attention_takes;
 use crate::schedule::Plan;
@@ -73,9 +73,12 @@ impl ServingShape {
 /// The programs of a serving session.
 #[derive(Clone, Debug)]
 pub struct ServingPrograms {
-    /// Shapes of the programs.
+    /// Shapes of the programs that compute tokens.
     pub shapes: Vec<ServingShape>,
-    /// Plans of each program by rank, in the order of the shapes.
+    /// Row counts per pool of the programs that return kept logits, ascending. Empty if the others
+    /// return all logits.
+    pub logit_rows: Vec<usize>,
+    /// Plans of each program by rank: in the order of the shapes, then of `logit_rows`.
     pub plans: Vec<Vec<Plan>>,
 }
 
@@ -137,6 +140,20 @@ impl Deployment {
             .collect()
     }
 
+    /// Returns the sizes of the candidates that the cards of a serving session select, or nothing
+    /// if the session returns all logits or no logits.
+    fn candidate_sizes(&self, config: &ModelConfig) -> Option<CandidateSizes> {
+        if self.candidates == 0 || self.head != Head::LastLogits || self.stages > 1 {
+            return None;
+        }
+        let (pools, vocabulary) = (self.grid.depth, config.vocab_size);
+        let cards = self.cards / pools;
+        let parts = if vocabulary.is_multiple_of(cards) { cards } else { 1 };
+        // A step has at most one chunk per pool. The chunk keeps one row, at the last place.
+        let kept = self.batch.div_ceil(pools).saturating_mul(self.drafts + 1).saturating_add(1);
+        Some(CandidateSizes { count: self.candidates.min(vocabulary / parts), parts, kept, pools })
+    }
+
     /// Returns the shapes of all serving programs, the longest chunk first.
     fn serving_shapes(&self, config: &ModelConfig) -> Vec<ServingShape> {
         let (caches, states, pools) = (&self.caches(config), self.serving_states(config), self.grid.depth);
@@ -150,21 +167,22 @@ impl Deployment {
         let shapes = |rows: usize, tokens: usize, head: Head| {
             shapes_with(rows, tokens, head, self.predicts.then_some(PredictionPart::Fills))
         };
-        let chunks =
-            self.chunks(config).into_iter().rev().flat_map(|tokens| shapes(pools, tokens, self.head));
+        let (last, all) = match self.candidate_sizes(config) {
+            Some(sizes) => (Head::LastCandidates(sizes), Head::AllCandidates(sizes)),
+            None => (self.head, Head::AllLogits),
+        };
+        let chunks = self.chunks(config).into_iter().rev().flat_map(|tokens| shapes(pools, tokens, last));
         let rows = self.decode_rows();
         let scored = self.scored_chunks(config);
         let scored = scored.iter().flat_map(|tokens| shapes(pools, *tokens, Head::AllLogits));
         if self.predicts {
             let part = Some(PredictionPart::Proposes);
-            let decode = rows
-                .iter()
-                .flat_map(|rows| shapes_with(rows * pools, PROPOSING_TOKENS, Head::AllLogits, part));
+            let decode = rows.iter().flat_map(|rows| shapes_with(rows * pools, PROPOSING_TOKENS, all, part));
             return chunks.chain(decode).chain(scored).collect();
         }
-        let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, self.head));
+        let decode = rows.iter().flat_map(|rows| shapes(rows * pools, 1, last));
         let wide = rows.iter().filter(|_| self.drafts > 0);
-        let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, Head::AllLogits));
+        let wide = wide.flat_map(|rows| shapes(rows * pools, self.drafts + 1, all));
         chunks.chain(decode).chain(wide).chain(scored).collect()
     }
 
@@ -183,7 +201,7 @@ impl Deployment {
             let ServingShape { run, head, prediction } = *shape;
             match prediction {
                 Some(part) => predicting_decoder(config, run, precision, head, order, part, like),
-                None => decoder_of_layers(config, run, precision, head, order, parts.parts > 1),
+                None => decoder_of_layers(config, run, precision, head, order, parts.parts > 1, like),
             }
         };
         let longest_program = build(&shapes[0], None)?;
@@ -194,17 +212,33 @@ impl Deployment {
                 let RunShape { batch, sequence, .. } = shape.run;
                 batch == self.grid.depth && sequence >= SHORTEST_CHUNK
             };
-            let is_chunk = shape.run.sequence > 1 && (shape.head == self.head || is_scored());
+            let is_chunk = shape.run.sequence > 1 && (!shape.head.is_of_all() || is_scored());
             let residual = if is_chunk { self.residual } else { Residual::Replicate };
             let program = build(shape, Some(&longest_program.program))?;
             self.schedule(&self.place(config, &mesh, &program, residual, longest, &parts)?, longest)
         };
+        let sizes = self.candidate_sizes(config);
+        let logit_rows = sizes.map_or_else(Vec::new, |sizes| {
+            let powers = std::iter::successors(Some(1), |rows| Some(rows * 4));
+            powers.take_while(|rows| *rows < sizes.kept).chain([sizes.kept]).collect()
+        });
+        let compile_logits = |(sizes, rows): (CandidateSizes, usize)| {
+            let program = sizes.logits_program(rows, &longest_program.program)?;
+            let placed = self.place(config, &mesh, &program, Residual::Replicate, longest, &parts)?;
+            self.schedule(&placed, longest)
+        };
         let (plans, others) = rayon::join(
             || self.schedule(&first, None),
-            || shapes[1..].par_iter().map(compile).collect::<Result<Vec<_>, _>>(),
+            || {
+                let compiled = shapes[1..].par_iter().map(compile);
+                let logits = sizes
+                    .into_par_iter()
+                    .flat_map_iter(|sizes| logit_rows.iter().map(move |rows| (sizes, *rows)));
+                compiled.chain(logits.map(compile_logits)).collect::<Result<Vec<_>, _>>()
+            },
         );
         let plans = std::iter::once(plans?).chain(others?).collect();
-        Ok(ServingPrograms { shapes, plans })
+        Ok(ServingPrograms { shapes, logit_rows, plans })
     }
 }
 
@@ -230,7 +264,7 @@ mod tests {
                     drafts: 2,
                     ..Deployment::of(&config, cards)
                 };
-                let ServingPrograms { shapes, plans } = deployment.compile_serving(&config).unwrap();
+                let ServingPrograms { shapes, plans, .. } = deployment.compile_serving(&config).unwrap();
                 let sizes = |run: RunShape| (run.batch, run.sequence);
                 let found: Vec<_> = shapes.iter().map(|shape| sizes(shape.run)).collect();
                 let chunks = [(1, 200), (1, 128), (1, 64), (1, 32)];

@@ -131,7 +131,7 @@ impl InputBuilder {
             });
             tensors.set(input::LOGN, HostTensor::float([b, s, 1, 1, 1], self.dtype, scales.collect()));
         }
-        if head != Head::AllLogits {
+        if !head.is_of_all() {
             let last = rows.iter().map(|row| row.tokens.ids.len().saturating_sub(1) as i64);
             tensors.set(input::LAST, Elements::of_i64([b], last.collect()));
         }

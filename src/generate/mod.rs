@@ -12,6 +12,7 @@
 //! logits are computed.
 
 mod batch;
+mod candidates;
 #[doc(hidden)]
 pub mod chat;
 #[doc(hidden)]

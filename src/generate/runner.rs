@@ -1,22 +1,25 @@
 //! Runs step plans on cards.
 //!
 //! - Input: a [`StepPlan`] for each pool of cache blocks, and the ids that the last step chose.
-//! - Output: the logits or tokens of each row.
+//! - Output: the candidates, logits or tokens of each row.
 //! - Invariants: a step is at most two runs, of programs that were prepared at the start. The
-//!   inputs of a step can be built before the last step has ended, except for its new ids.
+//!   inputs of a step can be built before the last step has ended, except for its new ids. The
+//!   logits behind candidates stay on the cards until the next step starts.
 //! - Not here: which tokens run, and which ones are chosen.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::compile::ServingShape;
-use crate::exec::{self, Engine, NamedTensors, ProgramId, Timed};
+use crate::exec::{self, Elements, Engine, NamedTensors, ProgramId, Timed};
 use crate::program::HostTensor;
-use crate::program::models::{Head, PredictionPart, SequenceBlocks, StateRow, input};
+use crate::program::models::{CandidateSizes, Head, PredictionPart, SequenceBlocks, StateRow, input};
 use crate::serving::{
     BlockTable, Chunk, DecodeRow, ResultRef, ResultRow, StateStep, StepPlan, StepToken, Tables,
 };
 
+use super::candidates::CandidateRows;
 use super::inputs::{InputBuilder, InputRow, SequenceInput, padded_ids};
 use super::sequence::RowOutput;
 
@@ -25,11 +28,20 @@ use super::sequence::RowOutput;
 pub(super) struct StepRunner {
     pub(super) engine: Engine,
     shapes: Vec<ServingShape>,
-    head: Head,
+    /// Row counts per pool of the programs that return kept logits. They follow the shapes.
+    logit_rows: Vec<usize>,
+    heads: Heads,
     vocabulary: usize,
     inputs: InputBuilder,
     /// One entry per pool of cache blocks.
     tables: Vec<Tables>,
+}
+
+/// Outputs of the last position of a row, and of all positions.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    last: Head,
+    all: Head,
 }
 
 /// Ids that a step chose, by pool.
@@ -76,9 +88,11 @@ struct PreparedRun {
     ids: Vec<i64>,
     open: Vec<OpenId>,
     rows_of_pool: usize,
+    /// Place of the first row among the kept logits of a pool.
+    first_place: usize,
 }
 
-/// A place among the ids of a run whose token another step chooses.
+/// A place among the ids of a run, for a token that another step chooses.
 #[derive(Debug)]
 struct OpenId {
     place: usize,
@@ -97,6 +111,9 @@ pub(super) struct StepOutputs {
 #[derive(Debug)]
 struct RunOutputs {
     tensor: HostTensor,
+    candidates: Option<CandidateSizes>,
+    /// Place of the first row among the kept logits of a pool.
+    first_place: usize,
     /// The draft of each row, if the run proposed them.
     drafts: Vec<u32>,
     /// Positions per row that have outputs.
@@ -114,7 +131,7 @@ impl StepOutputs {
     pub(super) fn chunk_logits(&self, pool: usize) -> Option<&[f32]> {
         match self.chunk.as_ref()?.row(pool, 0, 0, self.vocabulary) {
             RowOutput::Logits(logits) => Some(logits),
-            RowOutput::Token(_) => None,
+            RowOutput::Token(_) | RowOutput::Candidates(_) => None,
         }
     }
 
@@ -140,8 +157,34 @@ impl RunOutputs {
             return RowOutput::Token(self.tensor.ints()[row]);
         }
         let position = position.min(self.width - 1);
-        let start = (row * self.width + position) * vocabulary;
-        RowOutput::Logits(&self.tensor.floats()[start..(row + 1) * self.width * vocabulary])
+        let first = row * self.width + position;
+        let values = |each: usize| &self.tensor.floats()[first * each..(row + 1) * self.width * each];
+        match self.candidates {
+            None => RowOutput::Logits(values(vocabulary)),
+            Some(sizes) => RowOutput::Candidates(CandidateRows {
+                values: values(sizes.parts * sizes.columns()),
+                sizes,
+                vocabulary,
+                pool,
+                place: self.first_place + index * self.width + position,
+            }),
+        }
+    }
+}
+
+/// Logits that a step kept on the cards.
+#[derive(Debug)]
+pub(super) struct KeptLogits {
+    tensor: HostTensor,
+    rows_of_pool: usize,
+    vocabulary: usize,
+}
+
+impl KeptLogits {
+    /// Returns the logits of consecutive wanted places of a pool.
+    pub(super) fn rows(&self, pool: usize, rows: Range<usize>) -> &[f32] {
+        let first = pool * self.rows_of_pool;
+        &self.tensor.floats()[(first + rows.start) * self.vocabulary..(first + rows.end) * self.vocabulary]
     }
 }
 
@@ -151,6 +194,16 @@ struct RunRows<'a> {
     rows_of_pool: usize,
     width: usize,
     head: Head,
+    /// Whether the rows are chunks. A chunk keeps the logits of one position, at the last place of
+    /// its pool.
+    is_chunk: bool,
+}
+
+impl RunRows<'_> {
+    /// Returns the place of the first row among the kept logits of a pool.
+    const fn first_place(&self, sizes: CandidateSizes) -> usize {
+        if self.is_chunk { sizes.kept - 1 } else { 0 }
+    }
 }
 
 struct RunRow<'a> {
@@ -187,19 +240,21 @@ impl RunRow<'_> {
 }
 
 impl StepRunner {
-    /// Creates a runner of the programs of `shapes`, which the engine has in this order, for at
-    /// most `sequences` running sequences in each of `pools` pools.
+    /// Creates a runner of the programs of `shapes` and `logit_rows`, which the engine has in this
+    /// order, for at most `sequences` running sequences in each of `pools` pools.
     pub(super) fn new(
         engine: Engine,
         shapes: Vec<ServingShape>,
+        logit_rows: Vec<usize>,
         inputs: InputBuilder,
         [pools, sequences]: [usize; 2],
         vocabulary: usize,
     ) -> Self {
-        let head = shapes[0].head;
+        let last = shapes[0].head;
+        let all = last.candidates().map_or(Head::AllLogits, Head::AllCandidates);
         let groups = shapes[0].run.groups().count();
         let tables = vec![Tables::new(groups, sequences); pools];
-        Self { engine, shapes, head, vocabulary, inputs, tables }
+        Self { engine, shapes, logit_rows, heads: Heads { last, all }, vocabulary, inputs, tables }
     }
 
     /// Runs each program without sequences until its graph is recorded.
@@ -214,12 +269,38 @@ impl StepRunner {
             if let Some(part) = prediction {
                 self.inputs.add_prediction(&mut inputs, run, part, &rows);
             }
+            if head.candidates().is_some() {
+                let outputs = if head.is_of_all() { run.batch * run.sequence } else { run.batch };
+                set_places(&mut inputs, vec![0; outputs]);
+            }
             // The first run is eager. The second one records the graph and replays it.
             for _ in 0..2 {
                 self.engine.run(ProgramId(program), &inputs)?;
             }
         }
+        for rows in self.logit_rows.clone() {
+            for _ in 0..2 {
+                self.kept_logits(&vec![vec![0; rows]; self.tables.len()])?;
+            }
+        }
         Ok(())
+    }
+
+    /// Returns the logits at the wanted places of each pool, as the last step kept them.
+    pub(super) fn kept_logits(&mut self, wanted: &[Vec<usize>]) -> Result<KeptLogits, exec::Error> {
+        let most = wanted.iter().map(Vec::len).max().unwrap_or(0);
+        let Some(program) = self.logit_rows.iter().position(|rows| *rows >= most.max(1)) else {
+            unreachable!("the last program returns all rows that a step keeps")
+        };
+        let rows = self.logit_rows[program];
+        let padded = |places: &Vec<usize>| {
+            let places = places.clone().into_iter().map(|place| place as i64);
+            places.chain(std::iter::repeat(0)).take(rows).collect::<Vec<_>>()
+        };
+        let mut inputs = NamedTensors::new();
+        set_places(&mut inputs, wanted.iter().flat_map(padded).collect());
+        let outputs = self.engine.run(ProgramId(self.shapes.len() + program), &inputs)?;
+        Ok(KeptLogits { tensor: outputs.only()?, rows_of_pool: rows, vocabulary: self.vocabulary })
     }
 
     /// Builds the inputs of the next step.
@@ -238,7 +319,8 @@ impl StepRunner {
                 rows: rows.collect(),
                 rows_of_pool: 1,
                 width,
-                head: if scores { Head::AllLogits } else { self.head },
+                head: if scores { Head::AllLogits } else { self.heads.last },
+                is_chunk: true,
             };
             build(&self.shapes, &mut self.inputs, rows)
         });
@@ -251,8 +333,9 @@ impl StepRunner {
                 let own = own.map(|row| decode_row(&self.tables[pool], pool, row));
                 own.chain(std::iter::repeat_with(|| RunRow::PADDING)).take(rows_of_pool).collect::<Vec<_>>()
             });
-            let head = if width > 1 { Head::AllLogits } else { self.head };
-            build(&self.shapes, &mut self.inputs, RunRows { rows: rows.collect(), rows_of_pool, width, head })
+            let head = if width > 1 { self.heads.all } else { self.heads.last };
+            let rows = RunRows { rows: rows.collect(), rows_of_pool, width, head, is_chunk: false };
+            build(&self.shapes, &mut self.inputs, rows)
         });
         Ok(PreparedStep { chunk: chunk.transpose()?, decode: decode.transpose()?, plans })
     }
@@ -266,7 +349,7 @@ impl StepRunner {
     ) -> Result<(), exec::Error> {
         for run in step.chunk.iter_mut().chain(&mut step.decode) {
             for open in &run.open {
-                // A step refers to the one before it, whose ids are given.
+                // A step refers to the step before it, and `last` has the ids of that step.
                 let id = last.get(open.pool, open.source).unwrap_or(0);
                 run.ids[open.place] = i64::from(id);
             }
@@ -285,14 +368,15 @@ impl StepRunner {
             let (tensor, drafts) = match shape.prediction {
                 None => (outputs.only()?, Vec::new()),
                 Some(_) => {
-                    let name = if shape.head == Head::LastToken { "token" } else { "logits" };
                     // A draft is an id of the vocabulary.
                     let drafts = outputs.get("draft")?.ints().iter().map(|draft| *draft as u32).collect();
-                    (outputs.get(name)?, drafts)
+                    (outputs.get(shape.head.output())?, drafts)
                 }
             };
-            let width = if shape.head == Head::AllLogits { shape.run.sequence } else { 1 };
-            Ok::<_, exec::Error>(RunOutputs { tensor, drafts, width, rows_of_pool: run.rows_of_pool })
+            let width = if shape.head.is_of_all() { shape.run.sequence } else { 1 };
+            let PreparedRun { rows_of_pool, first_place, .. } = *run;
+            let candidates = shape.head.candidates();
+            Ok::<_, exec::Error>(RunOutputs { tensor, candidates, first_place, drafts, width, rows_of_pool })
         };
         let chunk = running.chunk.as_ref().map(&mut wait).transpose()?;
         let decode = running.decode.as_ref().map(&mut wait).transpose()?;
@@ -345,7 +429,8 @@ fn build(
     inputs: &mut InputBuilder,
     rows: RunRows<'_>,
 ) -> Result<PreparedRun, Diagnostics> {
-    let RunRows { rows, rows_of_pool, width, head } = rows;
+    let first_place = rows.head.candidates().map_or(0, |sizes| rows.first_place(sizes));
+    let RunRows { rows, rows_of_pool, width, head, .. } = rows;
     let starts = rows.iter().map(|row| row.start);
     let Some(index) = ServingShape::find(shapes, [rows.len(), width], head, &starts) else {
         let longest = starts.max().unwrap_or(0) + width;
@@ -364,6 +449,11 @@ fn build(
     if let Some(part) = shape.prediction {
         inputs.add_prediction(&mut tensors, shape.run, part, &input_rows);
     }
+    if head.candidates().is_some() {
+        let of_pool = if head.is_of_all() { rows_of_pool * width } else { rows_of_pool };
+        let places = (0..rows.len() / rows_of_pool).flat_map(|_| first_place..first_place + of_pool);
+        set_places(&mut tensors, places.map(|place| place as i64).collect());
+    }
     let proposes = shape.prediction == Some(PredictionPart::Proposes);
     let ids = if proposes {
         // The run computes the draft behind the last known token.
@@ -376,5 +466,10 @@ fn build(
         let (pool, source) = row.open?;
         Some(OpenId { place: at * width + usize::from(proposes), pool, source })
     });
-    Ok(PreparedRun { program: ProgramId(index), inputs: tensors, ids, open: open.collect(), rows_of_pool })
+    let (program, open) = (ProgramId(index), open.collect());
+    Ok(PreparedRun { program, inputs: tensors, ids, open, rows_of_pool, first_place })
+}
+
+fn set_places(tensors: &mut NamedTensors, places: Vec<i64>) {
+    tensors.set(input::LOGIT_PLACES, Elements::of_i64([places.len()], places));
 }

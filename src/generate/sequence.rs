@@ -1,6 +1,6 @@
 //! One running sequence: its settings, its tokens so far, and their text.
 //!
-//! - Input: the logits of the sequence's new positions.
+//! - Input: the candidates or logits of the sequence's new positions.
 //! - Output: the chosen tokens, and their texts and log-probabilities.
 //! - Invariants: a token depends on the request and its own logits alone. A draft is kept if and
 //!   only if the request chooses the same token at its position.
@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::base::{Diagnostic, Diagnostics};
 
+use super::candidates::CandidateRows;
 use super::drafts::{LookupOptions, PromptLookup};
 use super::error::Error;
 use super::grammar::{self, Constraint, ConstraintCompiler};
@@ -21,11 +22,13 @@ use super::sampling::{LogProbabilities, Sampler, SamplingError, TokenMask};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
 
-/// Logits or likeliest tokens of the new positions of one sequence.
+/// Outputs of the new positions of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowOutput<'a> {
     /// `[positions, vocabulary]`.
     Logits(&'a [f32]),
+    /// The most likely tokens of each position.
+    Candidates(CandidateRows<'a>),
     /// The token with the largest logit, or an id outside of the vocabulary if none is finite.
     Token(i64),
 }
@@ -186,16 +189,40 @@ impl RunningSequence {
         self.sequence.prompt_ids.len() + self.sequence.ids.len()
     }
 
+    /// Returns whether the request needs all logits of its positions.
+    fn needs_logits(&self) -> bool {
+        self.request.logits || self.request.log_probabilities.is_some()
+    }
+
     /// Chooses the tokens at the positions of the drafts and at the position after them, up to the
-    /// first one that is not the draft.
-    pub(super) fn choose(&mut self, output: RowOutput<'_>, drafts: &[u32]) -> Result<Choice, SamplingError> {
+    /// first one that is not the draft. `choice` has the first tokens.
+    ///
+    /// Returns false if a position needs all logits. Then, the logits of all positions must follow.
+    pub(super) fn choose(
+        &mut self,
+        choice: &mut Choice,
+        output: RowOutput<'_>,
+        drafts: &[u32],
+    ) -> Result<bool, SamplingError> {
         self.check()?;
-        let mut choice = Choice::default();
-        for at in 0..=drafts.len() {
+        for at in choice.tokens.len()..=drafts.len() {
             let token = match output {
                 RowOutput::Token(id) => {
                     let token = u32::try_from(id).ok().filter(|token| (*token as usize) < self.vocabulary);
                     token.ok_or(SamplingError::NoLargest)?
+                }
+                RowOutput::Candidates(_) if self.needs_logits() => return Ok(false),
+                RowOutput::Candidates(rows) => {
+                    let position = self.position();
+                    let allowed =
+                        self.constraint.as_mut().map(|it| grammar::mask(it.as_mut())).transpose()?;
+                    let merged = rows.merged(at);
+                    let allowed = allowed.map(TokenMask::from);
+                    // A whole row tells more about an error.
+                    match self.sampler.sample_candidates(&merged.candidates(), position, allowed) {
+                        Ok(Some(token)) => token,
+                        Ok(None) | Err(_) => return Ok(false),
+                    }
                 }
                 RowOutput::Logits(logits) => {
                     let row = &logits[at * self.vocabulary..][..self.vocabulary];
@@ -224,7 +251,7 @@ impl RunningSequence {
             }
         }
         choice.finish.clone_from(&self.finish);
-        Ok(choice)
+        Ok(true)
     }
 
     /// Decodes the text of chosen tokens. If they complete a stop text, later tokens are removed

@@ -170,6 +170,14 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
+    /// Sets how many of the most likely tokens of a row each card returns. The host receives all
+    /// logits of a row only if these tokens do not suffice to choose from. The output does not
+    /// depend on it. Default: 64. With 0, and with stages, the host receives all logits.
+    pub const fn candidates(mut self, count: usize) -> Self {
+        self.deployment.candidates = count;
+        self
+    }
+
     /// Sets the number of cache blocks of 128 tokens that each group of cards shares. Default:
     /// enough for [`batch`](Self::batch) sequences of full length.
     pub const fn cache_blocks(mut self, blocks: usize) -> Self {
@@ -300,7 +308,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
-        let ServingPrograms { shapes, plans } = compiled(deployment, config)?;
+        let ServingPrograms { shapes, logit_rows, plans } = compiled(deployment, config)?;
         let pools =
             (0..deployment.grid.depth).map(|_| Scheduler::new(SchedulerConfig::of(deployment, config)));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
@@ -310,7 +318,7 @@ impl Session {
         let inputs = InputBuilder::new(config, deployment.precision.activations);
         let sequences = deployment.batch.div_ceil(pools.len());
         let sizes = [pools.len(), sequences];
-        let mut runner = StepRunner::new(ranks, shapes, inputs, sizes, config.vocab_size);
+        let mut runner = StepRunner::new(ranks, shapes, logit_rows, inputs, sizes, config.vocab_size);
         if engine.launching == Launching::Captured {
             runner.record_graphs()?;
         }
@@ -358,9 +366,10 @@ fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> De
 }
 
 fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<ServingPrograms, Diagnostics> {
-    if deployment.head == Head::AllLogits {
+    if !matches!(deployment.head, Head::LastLogits | Head::LastToken) {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
-        return Err(problem.expected("the last logits, or the last token").found("all logits").into());
+        let found = deployment.head.output();
+        return Err(problem.expected("the last logits, or the last token").found(found).into());
     }
     deployment.compile_serving(config)
 }

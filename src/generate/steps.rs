@@ -8,7 +8,7 @@
 //! - Not here: threads, and waiting for requests.
 
 use std::hash::Hasher as _;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use crate::serving::{
     TableId,
 };
 
+use super::candidates::CandidateRows;
 use super::error::Error;
 use super::request::{Finish, Request, Sequence};
 use super::runner::{PoolIds, PreparedStep, StepIds, StepOutputs, StepRunner};
@@ -95,6 +96,8 @@ struct Job<'a> {
     sequence: RunningSequence,
     drafts: &'a [u32],
     output: RowOutput<'a>,
+    /// Whether the choice needs all logits of the row.
+    needs_logits: bool,
     choice: Result<Choice, SamplingError>,
     told: Result<Told, Error>,
 }
@@ -227,8 +230,18 @@ impl Session {
         let duration = started.elapsed();
         let plans = &running.plans;
         self.score_prompts(plans, &outputs);
+        let kept;
         let mut jobs = self.jobs(plans, &outputs);
         jobs.par_iter_mut().for_each(Job::choose);
+        if jobs.iter().any(|job| job.needs_logits) {
+            let wanted = WantedLogits::of(&jobs, self.pools.len());
+            kept = self.runner.kept_logits(&wanted.places)?;
+            let open = jobs.iter_mut().filter(|job| job.needs_logits);
+            open.zip(wanted.rows).for_each(|(job, (pool, rows))| {
+                job.output = RowOutput::Logits(kept.rows(pool, rows));
+            });
+            jobs.par_iter_mut().filter(|job| job.needs_logits).for_each(Job::choose);
+        }
         let has_failed = jobs.iter().any(|job| job.choice.as_ref().is_err_and(is_of_caches));
         let place = if has_failed { self.first_not_finite(&running)? } else { None };
         if let Some(next) = next.filter(|_| !has_failed) {
@@ -339,7 +352,8 @@ impl Session {
                 let (Some((key, mut sequence)), Some(output)) = (sequence, output) else { return };
                 sequence.sequence.cached_tokens = self.pools[pool].first_hit(table) as usize;
                 let (choice, told) = (Ok(Choice::default()), Ok(Told::default()));
-                jobs.push(Job { key, row, samples, sequence, drafts, output, choice, told });
+                let needs_logits = false;
+                jobs.push(Job { key, row, samples, sequence, drafts, output, needs_logits, choice, told });
             };
             if let Some(chunk) = plan.chunk.as_ref().filter(|chunk| chunk.samples || chunk.scores) {
                 let output = outputs.chunk(pool, chunk);
@@ -481,13 +495,39 @@ impl Session {
     }
 }
 
+/// The kept logits that choices need.
+struct WantedLogits {
+    /// Places by pool.
+    places: Vec<Vec<usize>>,
+    /// For each job that needs logits: its pool, and its rows among the places of the pool.
+    rows: Vec<(usize, Range<usize>)>,
+}
+
+impl WantedLogits {
+    fn of(jobs: &[Job<'_>], pools: usize) -> Self {
+        let mut wanted = Self { places: vec![Vec::new(); pools], rows: Vec::new() };
+        for job in jobs.iter().filter(|job| job.needs_logits) {
+            let RowOutput::Candidates(CandidateRows { pool, place, .. }) = job.output else { continue };
+            let places = &mut wanted.places[pool];
+            let first = places.len();
+            places.extend(place..=place + job.drafts.len());
+            wanted.rows.push((pool, first..places.len()));
+        }
+        wanted
+    }
+}
+
 impl Job<'_> {
+    /// Chooses tokens from the output, or notes that this needs all logits.
     fn choose(&mut self) {
-        self.choice = if self.samples {
-            self.sequence.choose(self.output, self.drafts)
+        let mut choice = self.choice.clone().unwrap_or_default();
+        let chosen = if self.samples {
+            self.sequence.choose(&mut choice, self.output, self.drafts)
         } else {
-            self.sequence.check().map(|()| Choice::default())
+            self.sequence.check().map(|()| true)
         };
+        self.needs_logits = chosen == Ok(false);
+        self.choice = chosen.map(|_| choice);
     }
 
     fn tell(&mut self) {

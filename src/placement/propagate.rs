@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 
 use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id, Reduce};
 use crate::program::op::{Linear, rule_of};
+use crate::program::rule::OwnSize;
 use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Role, Rule, ValueId};
 
@@ -649,10 +650,10 @@ impl<'a> Propagation<'a> {
     ) -> Option<OpChoice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
-        let parts = |operand: &usize| -> usize {
-            operands[*operand].dims[0].iter().map(|axis| self.mesh.size(*axis)).product()
+        let shards = |own: &OwnSize| -> usize {
+            operands[own.operand].dims[own.dim].iter().map(|axis| self.mesh.size(*axis)).product()
         };
-        if rule.own_size.iter().any(|operand| !rule.pools.is_multiple_of(parts(operand))) {
+        if rule.own_size.iter().any(|own| !rule.pools.is_multiple_of(shards(own))) {
             return None;
         }
         // Partial results must all have the same reduction.

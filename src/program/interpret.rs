@@ -4,6 +4,7 @@
 //! so the reference is at least as accurate as a device. It shares no code with the emulator.
 
 pub(crate) mod blocks;
+pub(super) mod candidates;
 pub(super) mod delta;
 pub(super) mod experts;
 pub(super) mod frozen;

@@ -8,6 +8,7 @@
 //! Operands may be empty.
 
 pub(super) mod blocks;
+pub(super) mod candidates;
 pub(super) mod capped;
 pub(super) mod delta;
 pub(super) mod experts;

@@ -227,8 +227,8 @@ fn tree_sum(text: &str) -> Result<Rule, String> {
 /// be sharded.
 fn over_pools(text: &str, pools: usize, shapes: &[&Shape]) -> Result<Rule, String> {
     let rule = sum(&if pools == 1 { text.replace('b', "B") } else { text.to_owned() })?;
-    let cache = rule.own_size.first().and_then(|operand| shapes.get(*operand));
-    let blocks = cache.and_then(|shape| shape.first().copied()).unwrap_or_default();
+    let cache = rule.own_size.first().and_then(|own| shapes.get(own.operand)?.get(own.dim));
+    let blocks = cache.copied().unwrap_or_default();
     if pools == 0 || !blocks.is_multiple_of(pools) {
         return Err(format!("{blocks} blocks cannot be dealt to {pools} equal pools"));
     }

@@ -4,9 +4,8 @@
 //! letter can be sharded, an uppercase letter must stay whole, and `1` is a broadcast dim of size
 //! 1. Letters that a result lacks are reduced; sharding them makes the result a partial sum.
 //!
-//! After `~`, the first dim of a tensor has a separate size. It is sharded like its letter, but has
-//! another number of elements. The blocks of a cache are sharded like the sequences that own them:
-//! `~bTkd`.
+//! After `~`, a dim of a tensor has a separate size. It is sharded like its letter, but has another
+//! number of elements. The blocks of a cache are sharded like the sequences that own them: `~bTkd`.
 
 use std::fmt;
 
@@ -25,6 +24,15 @@ pub enum Factor {
     One,
 }
 
+/// A dim of an operand with a separate size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnSize {
+    /// Index of the operand.
+    pub operand: usize,
+    /// Index of the dim.
+    pub dim: usize,
+}
+
 /// The sharding rule of one op instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -34,13 +42,13 @@ pub struct Rule {
     pub results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
     /// Reduction over sharded letters that a result lacks.
     pub reduce: Reduce,
-    /// Operands with a separate size of the first dim.
-    pub own_size: SmallVec<[usize; 2]>,
+    /// Dims of operands with a separate size.
+    pub own_size: SmallVec<[OwnSize; 2]>,
     /// Number of equal, indivisible parts of such a dim. Each shard has the same number of parts.
     pub pools: usize,
     /// Whether the first dim of the first result has that size.
     pub is_own_result: bool,
-    /// Sizes of dims of results that no operand has, by uppercase letter.
+    /// Sizes of dims of results that no operand has, by letter.
     pub given: SmallVec<[(u8, usize); 1]>,
 }
 
@@ -52,9 +60,11 @@ impl Rule {
     pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
         let (operands, results) =
             text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
+        // Returns the factors of a tensor, and the dim after `~`.
         let factors = |dims: &str| {
             let mut factors: SmallVec<[Factor; 6]> = SmallVec::new();
-            for letter in dims.bytes() {
+            let own = dims.find('~');
+            for letter in dims.bytes().filter(|letter| *letter != b'~') {
                 factors.push(match letter {
                     b'1' => Factor::One,
                     b'a'..=b'z' => Factor::Letter(letter),
@@ -62,18 +72,21 @@ impl Rule {
                     other => return Err(format!("rule `{text}`: `{}` is no dim", other as char)),
                 });
             }
-            Ok(factors)
+            Ok((factors, own))
         };
         let mut rule = Self::of(SmallVec::new(), SmallVec::new(), reduce);
-        for (index, dims) in operands.split(',').enumerate() {
-            let own = dims.strip_prefix('~');
-            rule.own_size.extend(own.map(|_| index));
-            rule.operands.push(factors(own.unwrap_or(dims))?);
+        for (operand, dims) in operands.split(',').enumerate() {
+            let (factors, own) = factors(dims)?;
+            rule.own_size.extend(own.map(|dim| OwnSize { operand, dim }));
+            rule.operands.push(factors);
         }
         for dims in results.split(',') {
-            let own = dims.strip_prefix('~');
+            let (factors, own) = factors(dims)?;
+            if own.is_some_and(|dim| dim > 0) {
+                return Err(format!("rule `{text}`: only the first dim of a result has a separate size"));
+            }
             rule.is_own_result |= own.is_some();
-            rule.results.push(factors(own.unwrap_or(dims))?);
+            rule.results.push(factors);
         }
         Ok(rule)
     }
@@ -106,8 +119,10 @@ impl Rule {
             if factors.len() != shape.rank() {
                 return Err(format!("operand {index} has {} dims, expected {}", shape.rank(), factors.len()));
             }
-            let skipped = usize::from(self.own_size.contains(&index));
-            for (factor, size) in factors.iter().zip(shape.iter()).skip(skipped) {
+            for (dim, (factor, size)) in factors.iter().zip(shape.iter()).enumerate() {
+                if self.own_size.contains(&OwnSize { operand: index, dim }) {
+                    continue;
+                }
                 let (Factor::Letter(letter) | Factor::Whole(letter)) = *factor else { continue };
                 match sizes.iter().find(|(known, _)| *known == letter) {
                     Some((_, known)) if known != size => {
@@ -131,7 +146,7 @@ impl Rule {
             .enumerate()
             .map(|(index, factors)| {
                 let own = (index == 0 && self.is_own_result).then(|| self.own_size.first()).flatten();
-                let own = own.and_then(|operand| operands[*operand].first().copied());
+                let own = own.and_then(|own| operands[own.operand].get(own.dim).copied());
                 let skipped = usize::from(own.is_some());
                 own.map(Ok).into_iter().chain(factors.iter().skip(skipped).map(size)).collect()
             })
@@ -434,6 +449,10 @@ mod tests {
         let others = [[7, 16, 2].into(), [3, 4, 2].into(), [4, 4].into()];
         let others: Vec<&Shape> = others.iter().collect();
         assert_eq!(rule.result_shapes(&others).unwrap_err(), "dims `b` differ, 3 and 4");
+        // A given size of the result.
+        let rule = Rule::parse("a~z->azJ", Reduce::Sum).unwrap().with_size(b'z', 4).with_size(b'J', 5);
+        assert_eq!(rule.result_shapes(&[&[3, 12].into()]).unwrap()[0], Shape::from([3, 4, 5]));
+        assert!(Rule::parse("az->a~z", Reduce::Sum).unwrap_err().contains("first dim of a result"));
     }
 
     #[test]

@@ -96,6 +96,9 @@ fn samples_of_experts() -> Vec<Sample> {
         sample(Kind::Choose { chosen: 3, groups: 1, kept: 1, summed: 1 }, &[(&[2, 3, 7], f32)]),
         sample(Kind::Choose { chosen: 3, groups: 4, kept: 2, summed: 1 }, &[(&[2, 3, 8], f32)]),
         sample(Kind::Choose { chosen: 3, groups: 3, kept: 2, summed: 2 }, &[(&[2, 3, 9], f32)]),
+        // Each mesh of the tests shares 12 parts evenly.
+        sample(Kind::Candidates { count: 2, parts: 12 }, &[(&[2, 3, 36], f32)]),
+        sample(Kind::Candidates { count: 5, parts: 12 }, &[(&[3, 60], Fractions)]),
         sample(Kind::Pick, &[(&[2, 3, 7], Fractions), (&[2, 3, 2], Indices(7))]),
         sample(
             Kind::ExpertRows,

@@ -65,6 +65,7 @@ impl Fixture {
             Head::LastToken => {
                 HostTensor::int([batch], DType::I64, rows.map(|row| likeliest(last(row, &config))).collect())
             }
+            Head::AllCandidates(_) | Head::LastCandidates(_) => unreachable!("no case has candidates"),
         };
         let reference = Case { inputs: inputs(&config, batch, head, ids), output };
         let found = interpreted(&program, &params, &reference.inputs);
@@ -158,7 +159,7 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
         let factors = HostTensor::float([batch, SEQUENCE, 1, 1, 1], DType::F32, logn.scale(&positions));
         inputs.insert(input::LOGN.to_owned(), factors);
     }
-    if head != Head::AllLogits {
+    if !head.is_of_all() {
         inputs.insert(
             input::LAST.to_owned(),
             HostTensor::int([batch], DType::I64, vec![SEQUENCE as i64 - 1; batch]),

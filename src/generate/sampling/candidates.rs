@@ -22,9 +22,8 @@
 
 use super::SamplingError;
 use super::choice::{Bounds, Rest, Weights};
-use super::options::SamplingOptions;
 use super::order::RankedToken;
-use super::processors::{History, Processors};
+use super::processors::Processors;
 
 /// Error of [`Candidates::log_sum_exp`], as an absolute and a relative part.
 const SUM_ERROR: [f64; 2] = [1e-4, 1e-6];
@@ -89,17 +88,6 @@ impl Candidates<'_> {
             });
         }
         Ok(ranked.min().filter(|_| !is_whole))
-    }
-
-    /// Replaces `known` by the certain candidates of the model's own logits.
-    ///
-    /// # Errors
-    /// A logit or the sum is NaN or +∞.
-    pub(super) fn rank_unchanged(&self, known: &mut Vec<RankedToken>) -> Result<(), SamplingError> {
-        let (options, history) = (SamplingOptions::default(), History::default());
-        let nothing = Processors { options: &options, history: &history, allowed: None };
-        self.rank(self.least()?, nothing, known);
-        Ok(())
     }
 
     /// Replaces `known` by the certain candidates after all changes, in the order of likelihood.
@@ -199,6 +187,7 @@ mod tests {
     use proptest::prelude::{Strategy, any, prop};
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
+    use super::super::options::SamplingOptions;
     use super::super::order::most_likely;
     use super::super::processors::TokenMask;
     use super::super::{Sampler, philox};

@@ -1,12 +1,11 @@
 //! Log-probabilities of the model's own distribution.
 //!
-//! - Input: the logits of one position, or candidates, before all changes and without temperature
-//!   (the mode `raw_logprobs` of vLLM).
+//! - Input: the logits of one position before all changes and without temperature (the mode
+//!   `raw_logprobs` of vLLM).
 //! - Output: [`LogProbabilities`].
 //! - Invariants: a token has the same float as the chosen token and among the most likely tokens.
 
 use super::SamplingError;
-use super::candidates::{Candidates, TokenCandidate};
 use super::choice::Weights;
 use super::order::{RankedToken, largest, most_likely};
 
@@ -39,33 +38,6 @@ impl LogProbabilities {
         Ok(Self::relative_to(normaliser, *chosen, &likeliest))
     }
 
-    /// Returns the log-probabilities of `chosen` and of the `count` most likely tokens.
-    ///
-    /// The floats differ from the floats of [`of`](Self::of) by the error of
-    /// [`Candidates::log_sum_exp`]. All positions of a request need the same source.
-    ///
-    /// Returns nothing if `chosen` is no candidate, one of the most likely tokens is no certain
-    /// candidate, or the sum has another temperature than 1.
-    ///
-    /// # Errors
-    /// A logit or the sum is NaN or +∞.
-    #[doc(hidden)]
-    pub fn of_candidates(
-        candidates: &Candidates<'_>,
-        chosen: u32,
-        count: usize,
-    ) -> Result<Option<Self>, SamplingError> {
-        let mut known = Vec::new();
-        candidates.rank_unchanged(&mut known)?;
-        let chosen = candidates.tokens.iter().find(|candidate| candidate.token == chosen);
-        let likeliest = known.get(..count.min(candidates.vocabulary));
-        let likeliest = likeliest.filter(|_| candidates.sum_temperature == 1.0);
-        let found = chosen.zip(likeliest).map(|(TokenCandidate { logit, .. }, likeliest)| {
-            Self::relative_to(f64::from(candidates.log_sum_exp), *logit, likeliest)
-        });
-        Ok(found)
-    }
-
     fn relative_to(normaliser: f64, chosen: f32, likeliest: &[RankedToken]) -> Self {
         let of = |logit: f32| (f64::from(logit) - normaliser) as f32;
         let likeliest = likeliest.iter().map(|token| (token.token(), of(token.logit()))).collect();
@@ -75,7 +47,6 @@ impl LogProbabilities {
 
 #[cfg(test)]
 mod tests {
-    use super::super::candidates::Ties;
     use super::*;
 
     fn logits() -> [f32; 5] {
@@ -114,24 +85,5 @@ mod tests {
         assert_eq!(of(&[0.0; 3], 3), SamplingError::OutsideVocabulary { token: 3, tokens: 3 });
         assert_eq!(of(&[], 0), SamplingError::NoLogits);
         assert!(matches!(of(&[0.0, f32::NAN], 0), SamplingError::NotFinite { token: 1, .. }));
-    }
-
-    #[test]
-    fn candidates_give_the_same_up_to_the_error_of_their_sum() {
-        let logits = logits();
-        let log_sum_exp = 12f32.ln();
-        let tokens = [2, 4, 1].map(|token| TokenCandidate { token, logit: logits[token as usize] });
-        let of = |tokens: &[TokenCandidate], chosen, count| {
-            let ties = Ties::AnyOrder;
-            let candidates = Candidates { tokens, ties, log_sum_exp, sum_temperature: 1.0, vocabulary: 5 };
-            LogProbabilities::of_candidates(&candidates, chosen, count).unwrap()
-        };
-        let (found, row) = (of(&tokens, 2, 2).unwrap(), LogProbabilities::of(&logits, 2, 2).unwrap());
-        assert!((found.chosen - row.chosen).abs() < 1e-6);
-        assert!(found.likeliest.iter().map(|(token, _)| token).eq([&1, &4]));
-        // Another token outside may have the logit of the third candidate.
-        assert_eq!((of(&tokens, 2, 3), of(&tokens, 0, 1)), (None, None));
-        let all = [0, 1, 2, 3, 4].map(|token| TokenCandidate { token, logit: logits[token as usize] });
-        assert_eq!(of(&all, 0, 99).unwrap().likeliest.len(), 5);
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn most_likely(logits: &[f32], count: usize, kept: &mut Vec<RankedTok
     kept.sort_unstable_by_key(|token| Reverse(*token));
 }
 
-/// Keeps the `count` most likely tokens and returns the least likely of them.
+/// Keeps the `count` most likely tokens and returns the least likely one.
 fn keep(count: usize, kept: &mut Vec<RankedToken>) -> RankedToken {
     let (_, least, _) = kept.select_nth_unstable_by_key(count - 1, |token| Reverse(*token));
     let least = *least;

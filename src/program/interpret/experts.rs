@@ -35,7 +35,7 @@ pub(in crate::program) fn reciprocal(kind: &Kind, operands: &[&HostTensor], resu
 }
 
 /// Returns the indices of the largest elements, by falling element and then by index.
-fn largest(row: &[f64], count: usize) -> Vec<usize> {
+pub(super) fn largest(row: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
     order.truncate(count);

@@ -15,6 +15,7 @@
 mod adapters;
 mod attention;
 mod caches;
+mod candidates;
 mod delta;
 mod inputs;
 mod latent;
@@ -43,6 +44,8 @@ pub use caches::{
     StatePool, StateRow, cache_inputs, run_of, sequence_blocks,
 };
 pub(crate) use caches::{static_rows, static_states};
+pub use candidates::CandidateSizes;
+pub(crate) use candidates::KEPT_LOGITS;
 pub use delta::CHUNK;
 pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
@@ -67,6 +70,39 @@ pub enum Head {
     /// `token[b]`: the most likely token of that position, or an id outside of the vocabulary if
     /// the largest logit is NaN or infinite.
     LastToken,
+    /// `candidates[b,s,p,2·n+1]` f32 of every position: for each of `p` equal parts of the
+    /// vocabulary, the `n` largest logits, their ids within the part, and the logarithm of the sum
+    /// of `exp(logit)`. The logits stay on the cards.
+    AllCandidates(CandidateSizes),
+    /// `candidates[b,p,2·n+1]` of the position in input `last`.
+    LastCandidates(CandidateSizes),
+}
+
+impl Head {
+    /// Returns whether the program has outputs for every position.
+    #[must_use]
+    pub const fn is_of_all(self) -> bool {
+        matches!(self, Self::AllLogits | Self::AllCandidates(_))
+    }
+
+    /// Returns the sizes of the candidates, if they are the output.
+    #[must_use]
+    pub const fn candidates(self) -> Option<CandidateSizes> {
+        match self {
+            Self::AllCandidates(sizes) | Self::LastCandidates(sizes) => Some(sizes),
+            Self::AllLogits | Self::LastLogits | Self::LastToken => None,
+        }
+    }
+
+    /// Returns the name of the output.
+    #[must_use]
+    pub const fn output(self) -> &'static str {
+        match self {
+            Self::AllLogits | Self::LastLogits => "logits",
+            Self::LastToken => "token",
+            Self::AllCandidates(_) | Self::LastCandidates(_) => "candidates",
+        }
+    }
 }
 
 /// Names of the inputs of a decoder.
@@ -146,8 +182,11 @@ pub mod input {
     /// `[2·b]` i64: places of the tokens before the last two known tokens, for
     /// [`PredictionPart::Proposes`](super::PredictionPart::Proposes).
     pub const HIDDEN_FROM: &str = "hidden_from";
-    /// `[b]` i64: position within `s` after which a token is wanted. Not for
-    /// [`super::Head::AllLogits`].
+    /// `[b·s]` i64, or `[b]` for the outputs of one position: place of each row among the logits
+    /// that a pool keeps. Only for programs with [candidates](super::CandidateSizes).
+    pub const LOGIT_PLACES: &str = "logit_places";
+    /// `[b]` i64: position within `s` after which a token is wanted. Only for outputs of one
+    /// position.
     pub const LAST: &str = "last";
 }
 
@@ -164,7 +203,7 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, precision.into(), head, SumOrder::AsTheyCome, false)?.program)
+    Ok(decoder_of_layers(config, run, precision.into(), head, SumOrder::AsTheyCome, false, None)?.program)
 }
 
 /// A program with the ops of each layer.
@@ -178,7 +217,7 @@ pub struct LayeredProgram {
 
 /// Builds a program like [`decoder`], with sums in `order`, and stores the ops of each layer. With
 /// `copies_table`, a head that is the embedding is a separate param, named [`COPY`] and the
-/// embedding's name.
+/// embedding's name. The params and states of `like` are declared first.
 ///
 /// # Errors
 /// As for [`decoder`].
@@ -189,15 +228,19 @@ pub fn decoder_of_layers(
     head: Head,
     order: SumOrder,
     copies_table: bool,
+    like: Option<&Program>,
 ) -> Result<LayeredProgram, Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, .. } = run;
     let name = format!("{} b={b} s={s} t={}", config.family.model_type(), run.caches.length());
     let mut build = Builder::new(name).in_order(order);
+    if let Some(like) = like {
+        build.declare_memory_of(like);
+    }
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
-    let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
+    let last = (!head.is_of_all()).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b);
     let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
 
@@ -230,13 +273,15 @@ fn outputs(
     };
     let logits = shared.capped(build, logits);
     let logits = build.name(logits, "logits");
-    if head == Head::LastToken {
-        let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
-        let token = build.op(Kind::IndexOf, &[logits, largest]);
-        build.output("token", token);
-    } else {
-        build.output("logits", logits);
-    }
+    let output = match head {
+        Head::AllLogits | Head::LastLogits => logits,
+        Head::LastToken => {
+            let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
+            build.op(Kind::IndexOf, &[logits, largest])
+        }
+        Head::AllCandidates(sizes) | Head::LastCandidates(sizes) => sizes.select(build, logits),
+    };
+    build.output(head.output(), output);
 }
 
 /// Prefix of a param's name in the name of the copy.

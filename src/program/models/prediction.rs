@@ -160,7 +160,7 @@ pub fn predicting_decoder(
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let of_drafts = (part == PredictionPart::Proposes)
         .then(|| TokenInputs::of_drafts(&mut build, config, run, dtype, &tokens));
-    let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
+    let last = (!head.is_of_all()).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b);
     let inputs =
         |tokens| LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };

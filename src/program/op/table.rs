@@ -19,6 +19,9 @@ use super::{
     with_label, with_numbers,
 };
 
+/// Number of indices that f32 holds exactly.
+const EXACT_INDICES: usize = 1 << 24;
+
 super::ops! {
     /// Table lookup `y[…,h] = table[ids[…], h]`, with ids of any rank and table `[v, h]`.
     Embed = "embed" {
@@ -1085,6 +1088,40 @@ super::ops! {
         dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
         host: Host::One(host::experts::choose),
         npu: npu::experts::choose,
+    }
+    /// The largest elements of `x[…,v]`, f32, in each of several equal parts of the last dim. The
+    /// result is f32 `[…, parts, 2·count + 1]`: the `count` largest elements of a part, falling,
+    /// then their indices within the part, then the logarithm of the sum of `exp(x)` over the part.
+    /// Equal elements are ordered by index.
+    Candidates {
+        /// Number of elements per part.
+        count: usize,
+        /// Number of parts.
+        parts: usize,
+    } = "candidates" {
+        rule: |kind, shapes| match *kind {
+            Kind::Candidates { count, parts } => {
+                let size = shapes[0].last().copied().unwrap_or_default();
+                if parts == 0 || !size.is_multiple_of(parts) {
+                    return Err(format!("{size} elements cannot be dealt to {parts} equal parts"));
+                }
+                let of_part = size / parts;
+                if count == 0 || count > of_part || of_part > EXACT_INDICES {
+                    return Err(format!(
+                        "cannot select {count} of {of_part} elements, expected 1 to {of_part} of at most {EXACT_INDICES}"
+                    ));
+                }
+                let rule = over_last(shapes[0], |lead| format!("{lead}~z->{lead}zJ"))?;
+                Ok(Rule { pools: parts, ..rule.with_size(b'z', parts).with_size(b'J', 2 * count + 1) })
+            }
+            _ => Err("not a candidates".to_owned()),
+        },
+        dtype: |_, dtypes| match dtypes {
+            [DType::F32] => Ok(smallvec![DType::F32]),
+            _ => Err(format!("x is {}, expected f32", dtypes[0])),
+        },
+        host: Host::One(host::candidates::candidates),
+        npu: npu::candidates::candidates,
     }
     /// The elements `y[…,j] = x[…, index[…,j]]` of the last dim.
     Pick = "pick" {
