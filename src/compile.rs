@@ -353,7 +353,19 @@ impl Deployment {
         run: RunShape,
         parts: &Cut,
     ) -> Result<LayeredProgram, Diagnostics> {
-        decoder_of_layers(config, run, self.precision, self.head, self.order, parts.parts > 1, None)
+        let precision = self.on_cards(self.precision);
+        decoder_of_layers(config, run, precision, self.head, self.order, parts.parts > 1, None)
+    }
+
+    /// Returns a precision as the programs of this deployment have it. Sums in a fixed order and
+    /// grids with rows have no packed weights.
+    #[must_use]
+    pub fn on_cards(&self, precision: Precision) -> Precision {
+        let is_unpacked = self.order == SumOrder::Tree || self.grid.rows > 1;
+        match precision.weights {
+            Weights::Float if is_unpacked => Precision { weights: Weights::Unpacked, ..precision },
+            _ => precision,
+        }
     }
 
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {

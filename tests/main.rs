@@ -29,6 +29,7 @@ mod meshes;
 mod mixtures;
 mod mutation;
 mod overlap;
+mod packed;
 mod parity;
 mod pipeline;
 mod prediction;

@@ -77,7 +77,11 @@ fn results_in_16_bits_are_within_their_bounds() {
 }
 
 /// Returns a copy of a checkpoint. `change` receives the name and the bytes of each tensor.
-fn edited(name: &str, config: impl Fn(String) -> String, change: impl Fn(&str, &mut [u8])) -> TempDir {
+pub(crate) fn edited(
+    name: &str,
+    config: impl Fn(String) -> String,
+    change: impl Fn(&str, &mut [u8]),
+) -> TempDir {
     let folder = TempDir::new().unwrap();
     for entry in std::fs::read_dir(fixture(&format!("quantised/{name}"))).unwrap() {
         let path = entry.unwrap().path();
@@ -101,7 +105,7 @@ fn edited(name: &str, config: impl Fn(String) -> String, change: impl Fn(&str, &
     folder
 }
 
-fn swap_halves(bytes: &mut [u8]) {
+pub(crate) fn swap_halves(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte = byte.rotate_left(4));
 }
 

@@ -1,13 +1,13 @@
 //! The model of a command: a folder, a preset, or the shipped model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics, Packing, Precision};
+use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics, Packing, Precision, Unpacked};
 use ascend_tp::config::{ModelConfig, WeightFormat};
 use ascend_tp::generate::Model;
 use ascend_tp::program::Role;
-use ascend_tp::program::models::{Head, QuantisedWeight, RunShape, decoder, quantised_weight};
+use ascend_tp::program::models::{Head, QuantisedWeight, RunShape, decoder, quantised_weight, unpacked};
 use ascend_tp::world::ProcessGroup;
 use clap::Args;
 
@@ -87,7 +87,7 @@ pub(super) fn open(folder: &Path, group: &ProcessGroup, predicts: bool) -> Resul
     Ok(model)
 }
 
-/// Returns the precision of a checkpoint, and notes its weights in fp8 blocks.
+/// Returns the precision of a checkpoint, and notes its weights that change their format.
 ///
 /// # Errors
 /// As [`PrecisionName::with_fp8`] and [`note_fp8`].
@@ -98,7 +98,29 @@ pub(super) fn precision(
     group: &ProcessGroup,
 ) -> Result<Precision, Diagnostics> {
     let precision = PrecisionName::with_fp8(dtype, fp8_as, config.dtype)?;
-    note_fp8(config, fp8_as, precision, group).map(|()| precision)
+    note_fp8(config, fp8_as, precision, group)?;
+    note_unpacked(config, precision, group).map(|()| precision)
+}
+
+/// Notes the weights in 4-bit groups that become floats, with the reason.
+fn note_unpacked(
+    config: &ModelConfig,
+    precision: Precision,
+    group: &ProcessGroup,
+) -> Result<(), Diagnostics> {
+    if !group.is_first() || !config.formats.is_quantised() {
+        return Ok(());
+    }
+    let program = decoder(config, RunShape::new(1, 1, 1), precision, Head::AllLogits)?;
+    let mut reasons: BTreeMap<Unpacked, usize> = BTreeMap::new();
+    for reason in program.with_role(Role::Param).filter_map(|id| unpacked(&program, id)) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    for (reason, count) in reasons {
+        let count = counted(count, "weight");
+        note(&format!("int4     {count} in 4-bit groups become {}: {reason}", precision.activations));
+    }
+    Ok(())
 }
 
 /// Notes the weights that are stored in fp8 blocks, and the type that they become.

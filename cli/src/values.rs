@@ -115,7 +115,7 @@ impl ValueEnum for PlannedPrecision {
                         "the files have 8-bit integers, as msModelSlim writes them"
                     }
                     QuantisedFormat::W4A16 { .. } => {
-                        "the files have groups of 4-bit integers, which become floats on the cards"
+                        "the files have groups of 4-bit integers, which stay packed on the cards"
                     }
                 };
                 Some(PossibleValue::new(format.name()).help(help))

@@ -527,7 +527,8 @@ fn quantised_weights_take_half_the_bytes() {
 }
 
 /// Formats by name have the bytes of written files: half a byte for each weight, and a scale of 16
-/// bits for each group. On cards, 4-bit weights are floats.
+/// bits for each group. Cards have the same, and twice the scales of attention outputs: a head has
+/// half a group.
 #[test]
 fn formats_of_files_are_priced_by_name() {
     let report = |dtype: &str| {
@@ -536,7 +537,12 @@ fn formats_of_files_are_priced_by_name() {
     // 24 layers: query and output of 896², key and value of 128 x 896, and three of 4864 x 896.
     let weights = 24 * (2 * 896 * 896 + 2 * 128 * 896 + 3 * 4864 * 896_u64);
     for (dtype, format, stored, on_card) in [
-        ("w4a16-g128", "int4 groups of 128", weights / 2 + weights / 128 * 2, weights),
+        (
+            "w4a16-g128",
+            "int4 groups of 128",
+            weights / 2 + weights / 64,
+            (weights / 2 + (weights + 24 * 896 * 896) / 64) / 2,
+        ),
         ("w8a8-dynamic", "int8", weights, weights / 2),
     ] {
         let report = report(dtype);

@@ -91,9 +91,12 @@ impl FromStr for DType {
 /// floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weights {
-    /// Floats of the activations' type.
+    /// Floats of the activations' type. Weights that the checkpoint stores in 4-bit groups stay
+    /// packed, if the activations have 16 bits and the cards support the weight.
     #[default]
     Float,
+    /// As [`Self::Float`], without packed weights: 4-bit groups become floats.
+    Unpacked,
     /// 8-bit integers with one scale per output channel. Activations are quantised at run time with
     /// one scale per token, like `W8A8_DYNAMIC` of vllm-ascend.
     W8A8,
@@ -143,7 +146,7 @@ impl Precision {
     #[doc(hidden)]
     pub const fn name(self) -> &'static str {
         match self.weights {
-            Weights::Float => self.activations.name(),
+            Weights::Float | Weights::Unpacked => self.activations.name(),
             Weights::W8A8 => "w8a8",
             Weights::Fp8AsInt8 => "fp8 as int8",
         }
@@ -160,7 +163,7 @@ impl fmt::Display for Precision {
     /// Formats as `bf16` or `w8a8 with bf16 activations`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.weights {
-            Weights::Float => write!(f, "{}", self.activations),
+            Weights::Float | Weights::Unpacked => write!(f, "{}", self.activations),
             Weights::W8A8 | Weights::Fp8AsInt8 => {
                 write!(f, "{} with {} activations", self.name(), self.activations)
             }

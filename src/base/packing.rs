@@ -1,7 +1,7 @@
-//! Published layouts of weights in less than 16 bits that are read as floats.
+//! Published layouts of weights in less than 16 bits.
 //!
 //! Input: the layout, and the sizes of a matrix `[outputs, inputs]`. Output: the stored tensors of
-//! the matrix.
+//! the matrix, and the size of its groups on a card.
 //!
 //! Invariants: a word has eight numbers of 4 bits, the first one in the lowest bits. A group is a
 //! range of inputs with one scale per output. The last group or block can be partial.
@@ -60,6 +60,8 @@ pub enum Packing {
         group: ScaleGroup,
         /// Number that is added to the stored zero points: 1, or 0 in version 2.
         added: u8,
+        /// Groups are not consecutive inputs.
+        has_order: bool,
     },
     /// AWQ: words along the outputs, `[inputs, outputs / 8]`, and scales `[groups, outputs]`. A
     /// word has outputs 0, 2, 4, 6, 1, 3, 5, 7. A weight is `(number - zero) · scale`.
@@ -72,6 +74,43 @@ pub enum Packing {
         /// Outputs and inputs of a block.
         block: [usize; 2],
     },
+}
+
+/// The reason why a card does not multiply a packed matrix in its format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
+pub enum Unpacked {
+    /// The numbers are 8-bit floats.
+    #[error("the cards have no products of 8-bit floats")]
+    Fp8,
+    /// The groups are not consecutive inputs.
+    #[error("the groups of inputs are not consecutive (act order)")]
+    Order,
+    /// Groups of this number of inputs are not supported.
+    #[error("groups of {0} inputs are not a multiple of 32 inputs")]
+    Group(usize),
+    /// Shards do not have whole words of inputs.
+    #[error("the shards have no whole words of eight inputs")]
+    Word,
+    /// A shard of the inputs would end in a group.
+    #[error("the last group of inputs is partial")]
+    PartialGroup,
+    /// The inputs are not the last dims of the weight.
+    #[error("the product is no linear layer")]
+    Product,
+    /// Experts are multiplied as floats.
+    #[error("experts are multiplied as floats")]
+    Experts,
+    /// The deployment has floats.
+    #[error("sums in a fixed order and grids of cards have float weights")]
+    Deployment,
+}
+
+/// Groups of a card have a multiple of this number of inputs.
+const CARD_GROUP: usize = 32;
+
+/// Returns the greatest common divisor.
+pub(crate) const fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// A stored tensor of a packed matrix.
@@ -142,6 +181,51 @@ impl Packing {
         }
     }
 
+    /// Returns the number of inputs per scale of a matrix that a card multiplies in 4-bit groups.
+    /// Shards have multiples of `whole` inputs, which is a divisor of `inputs`.
+    ///
+    /// The groups on the card do not cross a border of `whole` inputs. They can be smaller than the
+    /// stored groups, and then several of them have the scale of one stored group.
+    ///
+    /// # Errors
+    /// The reason why the card does not support the matrix.
+    pub(crate) fn card_group(self, inputs: usize, whole: usize) -> Result<usize, Unpacked> {
+        match self {
+            Self::Fp8 { .. } => return Err(Unpacked::Fp8),
+            Self::Rows { has_order: true, .. } | Self::Gptq { has_order: true, .. } => {
+                return Err(Unpacked::Order);
+            }
+            _ => {}
+        }
+        let group = self.stored_group(inputs);
+        let group = if whole == inputs { group.min(inputs) } else { common_divisor(group, whole) };
+        if !whole.is_multiple_of(WORD) {
+            return Err(Unpacked::Word);
+        }
+        // A single group can have any size.
+        if group < inputs && !group.is_multiple_of(CARD_GROUP) {
+            return Err(Unpacked::Group(group));
+        }
+        Ok(group)
+    }
+
+    /// Returns the number of inputs per stored scale.
+    pub(crate) const fn stored_group(self, inputs: usize) -> usize {
+        match self {
+            Self::Rows { group, .. } | Self::Gptq { group, .. } | Self::Awq { group } => group.size(inputs),
+            Self::Fp8 { block } => block[1],
+        }
+    }
+
+    /// Returns whether zero points are stored.
+    pub(crate) const fn has_zeros(self) -> bool {
+        match self {
+            Self::Rows { has_zeros, .. } => has_zeros,
+            Self::Gptq { .. } | Self::Awq { .. } => true,
+            Self::Fp8 { .. } => false,
+        }
+    }
+
     /// Returns whether the outputs of an input are stored together.
     pub(crate) const fn is_transposed(self) -> bool {
         matches!(self, Self::Gptq { .. } | Self::Awq { .. })
@@ -159,13 +243,16 @@ impl Packing {
         let rows = |size: &str, has_zeros, has_order| {
             group(size).map(|group| Self::Rows { group, has_zeros, has_order })
         };
+        let gptq = |size: &str, added: &str, has_order| {
+            group(size).map(|group| Self::Gptq { group, added: u8::from(added == "1"), has_order })
+        };
         match parts[..] {
             ["rows", size] => rows(size, false, false),
             ["rows", size, "zeros"] => rows(size, true, false),
             ["rows", size, "order"] => rows(size, false, true),
             ["rows", size, "zeros", "order"] => rows(size, true, true),
-            ["gptq", size, "0"] => group(size).map(|group| Self::Gptq { group, added: 0 }),
-            ["gptq", size, "1"] => group(size).map(|group| Self::Gptq { group, added: 1 }),
+            ["gptq", size, added @ ("0" | "1")] => gptq(size, added, false),
+            ["gptq", size, added @ ("0" | "1"), "order"] => gptq(size, added, true),
             ["awq", size] => group(size).map(|group| Self::Awq { group }),
             ["fp8", rows, columns] => Some(Self::Fp8 { block: [positive(rows)?, positive(columns)?] }),
             _ => None,
@@ -185,13 +272,13 @@ impl fmt::Display for ScaleGroup {
 impl fmt::Display for Packing {
     /// Prints `rows:32:zeros`, `gptq:128:1`, `awq:128` or `fp8:128:128`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = |has_order: &bool| if *has_order { ":order" } else { "" };
         match self {
             Self::Rows { group, has_zeros, has_order } => {
                 let zeros = if *has_zeros { ":zeros" } else { "" };
-                let order = if *has_order { ":order" } else { "" };
-                write!(f, "rows:{group}{zeros}{order}")
+                write!(f, "rows:{group}{zeros}{}", order(has_order))
             }
-            Self::Gptq { group, added } => write!(f, "gptq:{group}:{added}"),
+            Self::Gptq { group, added, has_order } => write!(f, "gptq:{group}:{added}{}", order(has_order)),
             Self::Awq { group } => write!(f, "awq:{group}"),
             Self::Fp8 { block: [rows, columns] } => write!(f, "fp8:{rows}:{columns}"),
         }
@@ -211,6 +298,7 @@ mod tests {
             "rows:32:zeros:order",
             "gptq:128:1",
             "gptq:row:0",
+            "gptq:128:1:order",
             "awq:64",
             "fp8:128:128",
         ] {
@@ -221,6 +309,23 @@ mod tests {
         {
             assert_eq!(Packing::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn groups_of_a_card_stay_within_the_inputs_of_a_shard() {
+        let group = |text: &str, inputs, whole| Packing::parse(text).unwrap().card_group(inputs, whole);
+        assert_eq!(group("rows:128", 8192, 8192), Ok(128));
+        assert_eq!(group("awq:128", 8192, 64), Ok(64), "two heads of a stored group");
+        assert_eq!(group("awq:32", 8192, 128), Ok(32));
+        assert_eq!(group("gptq:128:1", 200, 200), Ok(128), "the last group is partial");
+        assert_eq!(group("gptq:row:1", 200, 200), Ok(200));
+        assert_eq!(group("rows:row", 1024, 128), Ok(128));
+        assert_eq!(group("rows:16", 64, 64), Err(Unpacked::Group(16)));
+        assert_eq!(group("rows:32", 64, 16), Err(Unpacked::Group(16)));
+        assert_eq!(group("rows:32", 36, 36), Err(Unpacked::Word));
+        assert_eq!(group("gptq:32:1:order", 64, 64), Err(Unpacked::Order));
+        assert_eq!(group("rows:32:order", 64, 64), Err(Unpacked::Order));
+        assert_eq!(group("fp8:128:128", 256, 256), Err(Unpacked::Fp8));
     }
 
     #[test]

@@ -111,6 +111,17 @@ super::calls! {
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
         x, w, scale, NONE, tokens, bias.map_or(NONE, Argument::from), false, true, out
     )
+    /// `out = x @ w`, with weights `(q + offset) · scale` that are rounded to the type of `x`. `w
+    /// [k/8,n]` i32 has eight signed 4-bit integers `q` per word. `scale` and `offset` are
+    /// `[groups,n]`. `group` is the number of inputs per scale, or 0 for a single group.
+    WeightQuantMatmul "aclnnWeightQuantBatchMatmulV2" {
+        read x, read w, read scale, maybe_read offset, write out, with group: usize
+    } (
+        // x, weight, antiquantScale, antiquantOffset, quantScale, quantOffset, bias
+        x, w, scale, offset.map_or(NONE, Argument::from), NONE, NONE, NONE,
+        // antiquantGroupSize, y
+        group, out
+    )
     /// Products of groups. The groups share dim 0 of `x` for `group_type` 0, and `out[rows of g] =
     /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`. `groups`
     /// has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the rows

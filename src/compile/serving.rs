@@ -197,7 +197,7 @@ impl Deployment {
         let parts = self.parts(config, &mesh)?;
         let shapes = self.serving_shapes(config);
         let build = |shape: &ServingShape, like: Option<&Program>| -> Result<LayeredProgram, Diagnostics> {
-            let Self { precision, order, .. } = *self;
+            let (precision, order) = (self.on_cards(self.precision), self.order);
             let ServingShape { run, head, prediction } = *shape;
             match prediction {
                 Some(part) => predicting_decoder(config, run, precision, head, order, part, like),

@@ -277,7 +277,7 @@ fn awq(fields: &mut Fields<'_>, formats: &mut Formats) {
 
 fn gptq(fields: &mut Fields<'_>, formats: &mut Formats) {
     // How the weights were found, where they came from, and kernels of other programs.
-    const NEUTRAL: [&str; 30] = [
+    const NEUTRAL: [&str; 29] = [
         "backend",
         "batch_size",
         "block_name_to_quantize",
@@ -286,7 +286,6 @@ fn gptq(fields: &mut Fields<'_>, formats: &mut Formats) {
         "damp_auto_increment",
         "damp_percent",
         "dataset",
-        "desc_act",
         "disable_exllama",
         "exllama_config",
         "hyb_act",
@@ -310,6 +309,7 @@ fn gptq(fields: &mut Fields<'_>, formats: &mut Formats) {
         "modules_in_block_to_quantize",
     ];
     expect(fields, "bits", None, &[4.into()]);
+    let has_order = fields.get("desc_act").and_then(Value::as_bool).unwrap_or(false);
     expect(fields, "is_marlin_format", Some(&false.into()), &[false.into()]);
     expect(fields, "lm_head", Some(&false.into()), &[false.into()]);
     // Version 2 stores zero points as they are.
@@ -333,7 +333,7 @@ fn gptq(fields: &mut Fields<'_>, formats: &mut Formats) {
     }
     let group = group(fields);
     formats.floats(fields, "modules_to_not_convert");
-    formats.rest(fields, group.map(|group| WeightFormat::Packed(Packing::Gptq { group, added })));
+    formats.rest(fields, group.map(|group| WeightFormat::Packed(Packing::Gptq { group, added, has_order })));
     refuse_unread(fields, &NEUTRAL);
 }
 

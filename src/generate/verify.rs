@@ -294,8 +294,9 @@ impl VerifySetup<'_> {
     fn program(&self, precision: Precision, reference: &Reference) -> Result<LayeredProgram, Error> {
         let (config, run, Deployment { stages, order, .. }) =
             (&self.model.config, reference.run(&self.model.config), self.deployment);
+        let on_cards = self.deployment.on_cards(precision);
         let mut layered =
-            decoder_of_layers(config, run, precision, Head::AllLogits, order, stages > 1, None)?;
+            decoder_of_layers(config, run, on_cards, Head::AllLogits, order, stages > 1, None)?;
         if self.given.is_some() && precision != DType::F32.into() {
             choices::give(&mut layered.program);
         }

@@ -283,7 +283,9 @@ impl Pins {
         }
         // Bytes alone would have quantised rows gathered before a product and its results behind
         // it. A step of one token pays for each exchange.
-        let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
+        let is_quantised = program
+            .with_role(Role::Param)
+            .any(|id| matches!(program.values[id].dtype, DType::I8 | DType::I32));
         // The same holds for heads that are narrower than the residual stream.
         let elems = |name: &str| {
             program.values.values().iter().find(|value| value.name == name).map(|value| value.shape.elems())

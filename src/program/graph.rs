@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{DType, IdVec, Packing, Shape, define_id};
+use crate::base::{DType, IdVec, Packing, Shape, WORD, define_id};
 
 use super::op::Kind;
 use super::stored_dims::StoredDims;
@@ -114,15 +114,10 @@ impl Source {
                 "{shape} has no blocks of {block_elems} elements, {stride_elems} apart, in one tensor"
             ));
         }
-        let of_rows = match self.form {
-            Form::Packed(rows) | Form::PackedBytes(rows) => Some((rows, shape.clone())),
-            Form::PackedScales(rows) => Some((rows, rows.with_columns(shape))),
-            _ => None,
-        };
-        if let Some((rows, shape)) = of_rows
-            && !rows.fit(&shape, names.count(), self.element_offset)
+        if let Some(matrix) = self.form.matrix(shape)
+            && !matrix.fits(names.count(), self.element_offset)
         {
-            return Err(format!("{shape} has no whole rows of {} elements", rows.row_elems));
+            return Err(format!("{} has no whole rows of {} elements", matrix.shape, matrix.row_elems));
         }
         if let Some(dims) = self.form.dims() {
             let stored = dims.shape(shape)?;
@@ -194,6 +189,14 @@ pub enum Form {
     PackedBytes(PackedRows),
     /// The scales of rows of a packed matrix, as [`Self::RowScales`] of the numbers.
     PackedScales(PackedRows),
+    /// Rows of a packed matrix as words: eight signed 4-bit integers per i32 along the inputs, the
+    /// first one in the lowest bits. The stored numbers minus 8.
+    Words(PackedRows),
+    /// The scales of groups of inputs of rows of a packed matrix.
+    GroupScales(GroupRows),
+    /// The offsets of groups of inputs, for weights `(number + offset) · scale` with the numbers of
+    /// [`Self::Words`]: 8 minus the zero points.
+    GroupOffsets(GroupRows),
     /// Scales or offsets of quantised numbers: floats, integers of 8 or 32 bits, or integers of 64
     /// bits with the bits of an f32 in the lower half. The tensor can have more dims of size 1.
     QuantParams,
@@ -210,6 +213,66 @@ pub struct PackedRows {
     pub blocks: Option<RowBlocks>,
 }
 
+/// Rows of a packed matrix with one element per group of inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupRows {
+    /// The rows.
+    pub rows: PackedRows,
+    /// Number of inputs per element. A divisor of the inputs per stored scale.
+    pub group: usize,
+}
+
+impl GroupRows {
+    fn parse(text: &str) -> Option<Self> {
+        let (group, rows) = text.split_once('/')?;
+        let group = group.parse().ok().filter(|group| *group > 0)?;
+        Some(Self { rows: PackedRows::parse(rows)?, group })
+    }
+}
+
+impl fmt::Display for GroupRows {
+    /// Prints `32/64/gptq:32:1`: the group, and the rows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.group, self.rows)
+    }
+}
+
+/// The elements of a param that is read from a packed matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedMatrix {
+    /// Rows and layout of the stored matrix.
+    pub rows: PackedRows,
+    /// Shape of the param. Scales of rows have another dim of `row_elems`.
+    pub shape: Shape,
+    /// Number of elements of the shape per row of the matrix.
+    pub row_elems: usize,
+}
+
+impl PackedMatrix {
+    /// Returns whether the last dims of the shape are rows, and its first dims count whole rows of
+    /// `tensors` matrices from `element_offset` on.
+    fn fits(&self, tensors: usize, element_offset: usize) -> bool {
+        let Self { rows, shape, row_elems } = self;
+        let has_blocks = rows.blocks.is_none_or(|blocks| {
+            tensors == 1
+                && blocks.rows > 0
+                && blocks.stride >= blocks.rows
+                && shape.elems().is_multiple_of(blocks.rows * row_elems.max(&1))
+        });
+        *row_elems > 0
+            && has_blocks
+            && self.first_column_dim(shape).is_some()
+            && element_offset.is_multiple_of(rows.row_elems)
+    }
+
+    /// Returns the first dim of a part of the shape that is in the rows. All dims after it are in
+    /// the rows too.
+    #[must_use]
+    pub fn first_column_dim(&self, part: &Shape) -> Option<usize> {
+        (0..=part.rank()).rev().find(|dim| part[*dim..].iter().product::<usize>() == self.row_elems)
+    }
+}
+
 /// Blocks of consecutive rows at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowBlocks {
@@ -220,33 +283,6 @@ pub struct RowBlocks {
 }
 
 impl PackedRows {
-    /// Returns whether the last dims of a param are rows of this length, and its first dims count
-    /// whole rows of `tensors` matrices from `element_offset` on.
-    fn fit(self, shape: &Shape, tensors: usize, element_offset: usize) -> bool {
-        let has_blocks = self.blocks.is_none_or(|blocks| {
-            tensors == 1
-                && blocks.rows > 0
-                && blocks.stride >= blocks.rows
-                && shape.elems().is_multiple_of(blocks.rows * self.row_elems.max(1))
-        });
-        self.row_elems > 0
-            && has_blocks
-            && self.first_column_dim(shape).is_some()
-            && element_offset.is_multiple_of(self.row_elems)
-    }
-
-    /// Returns the shape of the rows of a param with one element per row.
-    #[must_use]
-    pub fn with_columns(self, shape: &Shape) -> Shape {
-        shape.iter().copied().chain([self.row_elems]).collect()
-    }
-
-    /// Returns the first dim of a param that is in the rows. All dims after it are in the rows too.
-    #[must_use]
-    pub fn first_column_dim(self, shape: &Shape) -> Option<usize> {
-        (0..=shape.rank()).rev().find(|dim| shape[*dim..].iter().product::<usize>() == self.row_elems)
-    }
-
     fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         let (row_elems, packing, blocks) = match parts[..] {
@@ -296,6 +332,9 @@ impl Form {
             "packed" => Some(Self::Packed(PackedRows::parse(of)?)),
             "packedbytes" => Some(Self::PackedBytes(PackedRows::parse(of)?)),
             "packedscales" => Some(Self::PackedScales(PackedRows::parse(of)?)),
+            "words" => Some(Self::Words(PackedRows::parse(of)?)),
+            "groupscales" => Some(Self::GroupScales(GroupRows::parse(of)?)),
+            "groupoffsets" => Some(Self::GroupOffsets(GroupRows::parse(of)?)),
             "quant" if of == "params" => Some(Self::QuantParams),
             _ => None,
         }
@@ -313,8 +352,28 @@ impl Form {
             | Self::Packed(_)
             | Self::PackedBytes(_)
             | Self::PackedScales(_)
+            | Self::Words(_)
+            | Self::GroupScales(_)
+            | Self::GroupOffsets(_)
             | Self::QuantParams => None,
         }
+    }
+
+    /// Returns the matrix of a param of this shape that is read from packed rows, or `None` for
+    /// other forms.
+    #[must_use]
+    pub fn matrix(self, shape: &Shape) -> Option<PackedMatrix> {
+        let (rows, row_elems) = match self {
+            Self::Packed(rows) | Self::PackedBytes(rows) | Self::PackedScales(rows) => (rows, rows.row_elems),
+            Self::Words(rows) => (rows, rows.row_elems / WORD),
+            Self::GroupScales(GroupRows { rows, group }) | Self::GroupOffsets(GroupRows { rows, group }) => {
+                (rows, rows.row_elems.div_ceil(group))
+            }
+            _ => return None,
+        };
+        let added = matches!(self, Self::PackedScales(_)).then_some(row_elems);
+        let shape = shape.iter().copied().chain(added).collect();
+        Some(PackedMatrix { rows, shape, row_elems })
     }
 }
 
@@ -332,6 +391,9 @@ impl fmt::Display for Form {
             Self::Packed(rows) => write!(f, "packed/{rows}"),
             Self::PackedBytes(rows) => write!(f, "packedbytes/{rows}"),
             Self::PackedScales(rows) => write!(f, "packedscales/{rows}"),
+            Self::Words(rows) => write!(f, "words/{rows}"),
+            Self::GroupScales(rows) => write!(f, "groupscales/{rows}"),
+            Self::GroupOffsets(rows) => write!(f, "groupoffsets/{rows}"),
             Self::QuantParams => f.write_str("quant/params"),
         }
     }

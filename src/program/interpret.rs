@@ -10,7 +10,7 @@ pub(super) mod experts;
 pub(super) mod frozen;
 pub(super) mod training;
 
-use crate::base::{DType, Dims, HostData, HostTensor, Id, Positions, Shape, indices};
+use crate::base::{DType, Dims, HostData, HostTensor, Id, Positions, Shape, WORD, indices};
 
 use super::graph::{Form, Op, Program, Role, Value, ValueId};
 use super::op::{Host, Kind};
@@ -124,6 +124,33 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
         inner.iter().map(|[i, j]| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32
     });
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
+pub(super) fn packed_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let (Kind::PackedMatMul { spec, sharded, group } | Kind::OffsetPackedMatMul { spec, sharded, group }) =
+        kind
+    else {
+        unreachable!("packed_matmul's kind")
+    };
+    let [x, words, scale, ref offset @ ..] = *operands else {
+        unreachable!("packed_matmul takes x, words and a scale")
+    };
+    // Dims that the words replace. They are the last ones of both operands.
+    let dims = &x.shape[x.shape.rank() - (spec.summed().len() - sharded)..];
+    let (whole, leading) = (dims.iter().product::<usize>(), &words.shape[..words.shape.rank() - 1]);
+    let groups = whole.div_ceil(*group);
+    let weight = |at: usize| {
+        // Shifts move the sign of the four bits to the sign of the word.
+        let word = words.ints()[at / WORD] as i32;
+        let number = word << (28 - 4 * (at % WORD)) >> 28;
+        let of_group = at / whole * groups + at % whole / group;
+        let offset = offset.first().map_or(0.0, |offset| offset.floats()[of_group]);
+        (number as f32 + offset) * scale.floats()[of_group]
+    };
+    let shape: Shape = leading.iter().chain(dims).copied().collect();
+    let weights = (0..shape.elems()).map(weight).collect();
+    let weights = HostTensor::float(shape, x.dtype, weights);
+    matmul(&Kind::MatMul { spec: spec.clone() }, &[x, &weights], result)
 }
 
 pub(super) fn add_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

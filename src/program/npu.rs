@@ -26,6 +26,7 @@ use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Number, Shape};
 
 use self::quantised::QuantisedProduct;
 use super::op::Kind;
+use super::rule::PackedDims;
 use crate::call::{BufferId, Call, View};
 
 /// A shard on one device, and its position in the whole tensor.
@@ -366,6 +367,20 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
+pub(super) fn packed_matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let (Some(spec), Some(PackedDims { group, .. })) = (kind.einsum(), kind.packed()) else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    let [m, k] = row_sizes(&x.shape, spec.summed().len());
+    if k == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let n = out.elems() / m;
+    let x = emit.shaped(x, [m, k]);
+    let params = (1..emit.operands.len()).map(|at| emit.view(at)).collect();
+    emit.write_shaped(out, [m, n], |emit, out| emit.packed_product(x, params, group, out));
+}
+
 pub(super) fn quantise_static(_: &Kind, emit: &mut Emit<'_>) {
     let (x, scale, offset, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
     let shape = x.shape.clone();
@@ -467,7 +482,12 @@ pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
-    let (gate, up, out) = (emit.view(0), emit.view(1), emit.out());
+    // The intermediate size can have several dims.
+    let rows = |view: View| {
+        let row = [&view.shape[..2], &[view.shape[2..].iter().product()]].concat();
+        if view.shape.rank() > 3 { view.reshape(row).unwrap_or(view) } else { view }
+    };
+    let [gate, up, out] = [emit.view(0), emit.view(1), emit.out()].map(rows);
     let dim = out.shape.rank() - 1;
     let halves = View::side_by_side(&[gate.clone(), up.clone()]).filter(|_| out.is_contiguous());
     if let Some(x) = halves.filter(|_| gate.shape == up.shape) {

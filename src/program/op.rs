@@ -16,7 +16,7 @@ use super::grad::GradFn;
 use super::graph::{Op, Value};
 use super::interpret as host;
 use super::npu::{self, Emit};
-use super::rule::{Einsum, Factor, Rule, any_rank, letters};
+use super::rule::{Einsum, Factor, PackedDims, Rule, any_rank, letters};
 use super::tree::{BLOCK_LEVELS, Halved};
 use crate::base::HostTensor;
 pub use table::{Kind, rows};
@@ -423,6 +423,14 @@ fn filtered(padded: usize, shapes: &[&Shape]) -> Result<(String, usize), String>
     }
 }
 
+/// Returns the rule of a product with a packed weight.
+fn packed(kind: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
+    match (kind.einsum(), kind.packed()) {
+        (Some(spec), Some(dims)) => spec.packed_rule(dims, shapes),
+        _ => Err("not a product with a packed weight".to_owned()),
+    }
+}
+
 /// Checks that the second dim of the first projection of experts is the gate and the up projection.
 fn gate_and_up(shape: &Shape) -> Result<(), String> {
     match shape.get(1) {
@@ -686,8 +694,21 @@ impl Kind {
     #[must_use]
     pub const fn einsum(&self) -> Option<&Einsum> {
         match self {
-            Self::MatMul { spec } | Self::QuantMatMul { spec, .. } | Self::StaticMatMul { spec, .. } => {
-                Some(spec)
+            Self::MatMul { spec }
+            | Self::QuantMatMul { spec, .. }
+            | Self::StaticMatMul { spec, .. }
+            | Self::PackedMatMul { spec, .. }
+            | Self::OffsetPackedMatMul { spec, .. } => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Returns the dims of a packed weight.
+    #[must_use]
+    pub const fn packed(&self) -> Option<PackedDims> {
+        match self {
+            Self::PackedMatMul { sharded, group, .. } | Self::OffsetPackedMatMul { sharded, group, .. } => {
+                Some(PackedDims { sharded: *sharded, group: *group })
             }
             _ => None,
         }

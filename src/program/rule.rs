@@ -11,7 +11,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::base::{Reduce, Shape};
+use crate::base::{Reduce, Shape, WORD};
 
 /// The rule of one dim of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,6 +164,15 @@ impl Rule {
     pub fn result_dim(&self, result: usize, letter: u8) -> Option<usize> {
         self.results[result].iter().position(|factor| *factor == Factor::Letter(letter))
     }
+}
+
+/// The dims of a packed weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedDims {
+    /// Number of summed dims that can be sharded. Words and groups replace the other ones.
+    pub sharded: usize,
+    /// Number of inputs per scale.
+    pub group: usize,
 }
 
 /// A product in einsum form, such as `bsi,oi->bso`, with one lowercase letter per dim. Letters in
@@ -353,6 +362,40 @@ impl Einsum {
         Ok(rule)
     }
 
+    /// Returns the rule of a linear layer with a packed weight. The first summed dims can be
+    /// sharded. The other summed dims are one dim of words in the second operand, and one dim of
+    /// groups in each operand after it. They stay whole.
+    ///
+    /// # Errors
+    /// The product is no linear layer, or the words and groups do not fit.
+    pub fn packed_rule(&self, dims: PackedDims, shapes: &[&Shape]) -> Result<Rule, String> {
+        const WORDS: u8 = b'Y';
+        const GROUPS: u8 = b'Z';
+        let (PackedDims { sharded, group }, summed) = (dims, self.summed());
+        if !self.is_linear_layer() || sharded >= summed.len() {
+            return Err(format!("`{self}` is no linear layer with {sharded} summed dims before its words"));
+        }
+        let last = |shape: &Shape| shape.last().copied().unwrap_or_default();
+        let sizes = shapes[0].iter().rev().take(summed.len() - sharded);
+        let (inputs, words, groups) = (sizes.product::<usize>(), last(shapes[1]), last(shapes[2]));
+        let is_split = group > 0 && (sharded == 0 || inputs.is_multiple_of(group));
+        if !is_split || words * WORD != inputs || groups != inputs.div_ceil(group) {
+            return Err(format!("{inputs} inputs are not {words} words in {groups} groups of {group}"));
+        }
+        let (kept, whole) = summed.split_at(sharded);
+        let letters = |dims: &str| dims.bytes().map(Factor::Letter).collect::<SmallVec<[Factor; 6]>>();
+        let inputs = letters(&format!("{}{kept}", self.rows()))
+            .into_iter()
+            .chain(whole.bytes().map(|letter| Factor::Whole(letter.to_ascii_uppercase())));
+        let packed = |last: u8| {
+            let dims = letters(&format!("{}{kept}", self.columns()));
+            dims.into_iter().chain([Factor::Whole(last)]).collect::<SmallVec<[Factor; 6]>>()
+        };
+        let params = (2..shapes.len()).map(|_| packed(GROUPS));
+        let operands = [inputs.collect(), packed(WORDS)].into_iter().chain(params).collect();
+        Ok(Rule::of(operands, std::iter::once(letters(&self.result)).collect(), Reduce::Sum))
+    }
+
     fn rule_without_batch(&self) -> Result<Rule, String> {
         match self.batch().chars().next() {
             Some(letter) => Err(format!("`{self}` keeps `{letter}`, which both operands have")),
@@ -461,5 +504,29 @@ mod tests {
         assert_eq!(rule("bsi,kgdi->bskgd"), Rule::parse("bsi,bs,kgdi,kgd->bskgd", Reduce::Sum));
         assert_eq!(rule("bskgd,okgd->bso"), Rule::parse("bskgd,bs,okgd,o->bso", Reduce::Sum));
         assert!(rule("abi,aoi->abo").unwrap_err().contains("keeps `a`"));
+    }
+
+    #[test]
+    fn words_and_groups_stay_whole() {
+        let rule = |text: &str, sharded, shapes: [&[usize]; 3]| {
+            let shapes = shapes.map(Shape::from);
+            let dims = PackedDims { sharded, group: 32 };
+            text.parse::<Einsum>().unwrap().packed_rule(dims, &shapes.iter().collect::<Vec<_>>())
+        };
+        let column: [&[usize]; 3] = [&[1, 2, 40], &[3, 2, 4, 5], &[3, 2, 4, 2]];
+        assert_eq!(rule("bsi,kgdi->bskgd", 0, column), Rule::parse("bsI,kgdY,kgdZ->bskgd", Reduce::Sum));
+        let row: [&[usize]; 3] = [&[1, 2, 3, 2, 32], &[5, 3, 8], &[5, 3, 2]];
+        assert_eq!(rule("bskgd,okgd->bso", 1, row), Rule::parse("bskGD,okY,okZ->bso", Reduce::Sum));
+        let whole: [&[usize]; 3] = [&[1, 2, 40], &[3, 5], &[3, 2]];
+        for (spec, sharded, shapes, expected) in [
+            ("bsi,oi->bso", 1, whole, "no linear layer"),
+            ("bsi,io->bso", 0, whole, "no linear layer"),
+            ("bsi,oi->bso", 0, [whole[0], &[3, 4], whole[2]], "40 inputs are not 4 words"),
+            ("bsi,oi->bso", 0, [whole[0], whole[1], &[3, 1]], "in 1 groups of 32"),
+            ("bsfj,ofj->bso", 1, [&[1, 2, 2, 40], &[3, 2, 5], &[3, 2, 2]], "40 inputs are not"),
+        ] {
+            let error = rule(spec, sharded, shapes).unwrap_err();
+            assert!(error.contains(expected), "{spec}: {error}");
+        }
     }
 }

@@ -199,7 +199,8 @@ impl<'a> JoinSearch<'a> {
             }
             let dtypes: SmallVec<[_; 2]> = weights.iter().map(|id| self.program.values[*id].dtype).collect();
             let origin = self.origin(op.operands[0]);
-            let place = *places.entry((origin, op.kind.row().name, dtypes)).or_insert(families.len());
+            let key = (origin, op.kind.row().name, dtypes, op.kind.packed().map(|dims| dims.group));
+            let place = *places.entry(key).or_insert(families.len());
             if place == families.len() {
                 families.push(Vec::new());
             }

@@ -93,7 +93,11 @@ pub fn workspace_bytes(call: &Call) -> usize {
     let reads_transposed = call.group_name().is_some()
         || matches!(
             call,
-            Call::Matmul { .. } | Call::Addmm { .. } | Call::AddProduct { .. } | Call::QuantMatmul { .. }
+            Call::Matmul { .. }
+                | Call::Addmm { .. }
+                | Call::AddProduct { .. }
+                | Call::QuantMatmul { .. }
+                | Call::WeightQuantMatmul { .. }
         );
     // Kernels take strided tensors directly.
     if call.kernel_entry().is_some() {

@@ -1,6 +1,7 @@
-//! Weights of 4 and 8 bits, dequantised while they are read.
+//! Weights of 4 and 8 bits, dequantised or repacked while they are read.
 //!
-//! Input: the stored tensors of a packed matrix, and a rectangle of it. Output: floats.
+//! Input: the stored tensors of a packed matrix, and a rectangle of it. Output: floats, or words of
+//! signed 4-bit integers with the scales and offsets of their groups.
 //!
 //! Invariants: only the words, scales and zero points of the rectangle are read, apart from gaps
 //! smaller than a page. With an order of groups, all scales of the rows are read. A number and its
@@ -54,6 +55,15 @@ pub(super) struct PackedBuffers {
     wide: Vec<u8>,
     /// The last rectangle that was read.
     pub(super) values: Vec<f32>,
+    /// The last words that were read, as bytes.
+    pub(super) words: Vec<u8>,
+}
+
+/// A number of each group of inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupNumber {
+    Scale,
+    Offset,
 }
 
 impl<'a> Packed<'a> {
@@ -111,6 +121,86 @@ impl<'a> Packed<'a> {
         }
     }
 
+    /// Returns an error if the groups are not consecutive inputs.
+    pub(super) fn check_consecutive(&self) -> Result<(), Error> {
+        let Some(order) = &self.order else { return Ok(()) };
+        let group = self.group();
+        match order.iter().enumerate().find(|(input, of)| **of != input / group) {
+            None => Ok(()),
+            Some((input, of)) => Err(Error::Source {
+                tensor: self.numbers.stored.name.to_owned(),
+                reason: format!("input {input} has group {of}, but the configuration has no act order"),
+            }),
+        }
+    }
+
+    /// Reads words of eight inputs into `buffers.words`, row by row. The groups are consecutive.
+    pub(super) fn read_words(
+        &self,
+        rows: &Range<usize>,
+        words: &Range<usize>,
+        buffers: &mut PackedBuffers,
+    ) -> Result<(), Error> {
+        // Subtracts 8 from each of two numbers of 4 bits, in two's complement.
+        const SIGNS: u8 = MIDDLE << 4 | MIDDLE;
+        let PackedBuffers { raw, numbers, words: out, .. } = buffers;
+        let row_bytes = words.len() * WORD_BYTES;
+        out.clear();
+        out.resize(rows.len() * row_bytes, 0);
+        if matches!(self.packing, Packing::Rows { .. }) {
+            return self.numbers.read(rows, words, raw, |at, bytes| {
+                let row = out[at * row_bytes..][..row_bytes].iter_mut();
+                row.zip(bytes).for_each(|(out, byte)| *out = byte ^ SIGNS);
+            });
+        }
+        self.read_numbers(rows, &(words.start * WORD..words.end * WORD), raw, numbers)?;
+        for (out, pair) in out.iter_mut().zip(numbers.as_chunks::<2>().0) {
+            *out = (pair[0] | pair[1] << 4) ^ SIGNS;
+        }
+        Ok(())
+    }
+
+    /// Reads a number of each group of `group` inputs into `buffers.values`, row by row. Stored
+    /// groups are consecutive and not smaller.
+    pub(super) fn read_groups(
+        &self,
+        rows: &Range<usize>,
+        groups: &Range<usize>,
+        group: usize,
+        number: GroupNumber,
+        buffers: &mut PackedBuffers,
+    ) -> Result<(), Error> {
+        let PackedBuffers { raw, zeros, scales, wide, values, .. } = buffers;
+        let stored_of = |of: usize| of * group / self.group();
+        let stored = stored_of(groups.start)..stored_of(groups.end - 1) + 1;
+        match number {
+            GroupNumber::Scale => self.read_scales(rows, &stored, raw, wide, scales)?,
+            GroupNumber::Offset => self.read_zeros(rows, &stored, raw, zeros)?,
+        }
+        let count = stored.len();
+        let value = |at: usize| match number {
+            GroupNumber::Scale => scales[at],
+            GroupNumber::Offset => f32::from(MIDDLE) - f32::from(zeros.get(at).copied().unwrap_or(MIDDLE)),
+        };
+        values.clear();
+        for row in 0..rows.len() {
+            values.extend(groups.clone().map(|of| value(row * count + stored_of(of) - stored.start)));
+        }
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(()),
+            Some(at) => {
+                let (row, of) = (rows.start + at / groups.len(), stored_of(groups.start + at % groups.len()));
+                let stored = &self.scales;
+                let index = match self.packing.is_transposed() {
+                    true => of * stored.columns + row,
+                    false => row * stored.columns + of,
+                };
+                let tensor = stored.stored.name.to_owned();
+                Err(Error::NotFinite { tensor, index, value: values[at] })
+            }
+        }
+    }
+
     /// Reads a rectangle into `buffers.values`, row by row.
     pub(super) fn read(
         &self,
@@ -118,7 +208,7 @@ impl<'a> Packed<'a> {
         columns: &Range<usize>,
         buffers: &mut PackedBuffers,
     ) -> Result<(), Error> {
-        let PackedBuffers { raw, numbers, zeros, scales, wide, values } = buffers;
+        let PackedBuffers { raw, numbers, zeros, scales, wide, values, .. } = buffers;
         let width = columns.len();
         values.clear();
         values.resize(rows.len() * width, 0.0);

@@ -18,7 +18,7 @@ use super::checkpoint::Checkpoint;
 use super::convert;
 use super::convert::Overflow;
 use super::mxfp4::Mxfp4;
-use super::packed::{Packed, PackedBuffers};
+use super::packed::{GroupNumber, Packed, PackedBuffers};
 use super::permuted::{Buffers, Numbers, Permuted};
 use super::quantise;
 use super::slice::{self, PIECE_BYTES, StoredView, at_least};
@@ -26,7 +26,7 @@ use crate::base::{DType, Shape, WORD};
 use crate::exec::Error;
 use crate::placement::shard::runs::{Runs, elements_before, shared};
 use crate::program::models::layer_of_weight;
-use crate::program::{Form, PackedRows, Source, TensorStack};
+use crate::program::{Form, GroupRows, PackedMatrix, Source, TensorStack};
 use crate::schedule::plan::Tensor;
 
 /// A callback that takes the index of a shard, an offset and a length in bytes, and the writer of
@@ -69,9 +69,7 @@ enum Tensors<'a> {
 
 struct PackedStack<'a> {
     matrices: Vec<Packed<'a>>,
-    /// Shape of the weight. Scales of rows have the shape of the rows.
-    shape: Shape,
-    rows: PackedRows,
+    matrix: PackedMatrix,
     /// Number of dims of the weight that count the matrices.
     dims: usize,
     /// First dim of the weight that is in the rows of a matrix.
@@ -127,8 +125,9 @@ impl<'a> Weight<'a> {
             });
         }
         let is_read = match source.form {
-            Form::Packed(_) => dtype.is_float(),
+            Form::Packed(_) | Form::GroupScales(_) | Form::GroupOffsets(_) => dtype.is_float(),
             Form::PackedBytes(_) => dtype == DType::I8,
+            Form::Words(_) => dtype == DType::I32,
             Form::PackedScales(_) | Form::QuantParams => dtype == DType::F32,
             _ => true,
         };
@@ -137,13 +136,10 @@ impl<'a> Weight<'a> {
                 refused(format!("a param of type {dtype} cannot be read from {}", source.form)).into()
             );
         }
-        let packed = match source.form {
-            Form::Packed(rows) | Form::PackedBytes(rows) => Some((rows, shape.clone(), rows.row_elems)),
-            Form::PackedScales(rows) => Some((rows, rows.with_columns(shape), 1)),
-            _ => None,
-        };
-        if let Some((rows, matrix_shape, elems_of_row)) = packed {
-            let (packed, piece_rows) = PackedStack::new(checkpoint, source, rows, matrix_shape, &stack)?;
+        if let Some(matrix) = source.form.matrix(shape) {
+            let elems_of_row =
+                if matches!(source.form, Form::PackedScales(_)) { 1 } else { matrix.row_elems };
+            let (packed, piece_rows) = PackedStack::new(checkpoint, source, matrix, &stack)?;
             let block_elems = stack.part(shape).elems();
             return Ok(Self {
                 tensors: Tensors::Packed(packed),
@@ -164,16 +160,9 @@ impl<'a> Weight<'a> {
         let block_elems = part.elems();
         // The elements and the type to read for one element of the weight.
         let (unit, from, rows) = match source.form {
-            Form::Numbers
-            | Form::Blocks { .. }
-            | Form::Dims(_)
-            | Form::Mxfp4(_)
-            | Form::Packed(_)
-            | Form::PackedBytes(_)
-            | Form::PackedScales(_)
-            | Form::QuantParams => (1, dtype, 1),
             Form::RowBytes { row_elems } => (row_elems.max(1), DType::F32, 1),
             Form::RowScales { row_elems } => (1, DType::F32, row_elems.max(1)),
+            _ => (1, dtype, 1),
         };
         if !block_elems.is_multiple_of(unit) {
             return Err(refused(format!("{part} has no whole rows of {unit} elements")).into());
@@ -300,14 +289,19 @@ impl<'a> Weight<'a> {
         let size = self.dtype.size_bytes();
         let at = |element: usize| (block * self.block_elems + element - start) * size;
         let is_scales = matches!(self.form, Form::PackedScales(_));
-        let elems_of_row = if is_scales { 1 } else { packed.rows.row_elems };
+        let elems_of_row = if is_scales { 1 } else { packed.matrix.row_elems };
         let rows = piece.start / elems_of_row..piece.end / elems_of_row;
         if is_scales || matches!(self.form, Form::PackedBytes(_)) {
             return packed.read_rows(block, ranges, &rows, is_scales, buffers, |element, bytes| {
                 whole[at(element)..at(element) + bytes.len()].copy_from_slice(bytes);
             });
         }
-        packed.read(block, ranges, &rows, self.dtype, buffers, |element, values| {
+        if matches!(self.form, Form::Words(_)) {
+            return packed.read_words(block, ranges, &rows, buffers, |element, bytes| {
+                whole[at(element)..at(element) + bytes.len()].copy_from_slice(bytes);
+            });
+        }
+        packed.read(block, ranges, &rows, self.form, self.dtype, buffers, |element, values| {
             let bytes = at(element)..at(element + values.len());
             write_floats(self.dtype, values, &mut whole[bytes])
         })
@@ -343,20 +337,11 @@ impl<'a> Weight<'a> {
         let before = block * self.block_elems;
         let elements = elements.start - before..elements.end - before;
         let (row_elems, numbers) = match self.form {
-            Form::Numbers
-            | Form::Blocks { .. }
-            | Form::Dims(_)
-            | Form::Mxfp4(_)
-            | Form::Packed(_)
-            | Form::PackedBytes(_)
-            | Form::PackedScales(_)
-            | Form::QuantParams => {
-                return Ok(view.read(elements, raw, out)?);
-            }
             Form::RowBytes { row_elems } => (row_elems, elements),
             Form::RowScales { row_elems } => {
                 (row_elems, elements.start * row_elems..elements.end * row_elems)
             }
+            _ => return Ok(view.read(elements, raw, out)?),
         };
         let mut bytes = vec![0; numbers.len() * 4];
         view.read(numbers, raw, &mut bytes)?;
@@ -379,13 +364,16 @@ impl<'a> PackedStack<'a> {
     fn new(
         checkpoint: &'a Checkpoint,
         source: &Source,
-        rows: PackedRows,
-        shape: Shape,
+        matrix: PackedMatrix,
         stack: &TensorStack,
     ) -> Result<(Self, usize), slice::Error> {
-        let matrix =
+        let rows = matrix.rows;
+        let of_name =
             |name: String| Packed::new(checkpoint, layer_of_weight(&name), rows.packing, rows.row_elems);
-        let matrices = stack.names.iter().map(matrix).collect::<Result<Vec<_>, _>>()?;
+        let matrices = stack.names.iter().map(of_name).collect::<Result<Vec<_>, _>>()?;
+        if matches!(source.form, Form::Words(_)) {
+            matrices.iter().try_for_each(Packed::check_consecutive)?;
+        }
         let (piece_rows, steps) = match rows.packing.is_transposed() {
             true => (ROWS_AT_ONCE, [ROWS_AT_ONCE, COLUMNS_AT_ONCE]),
             false => {
@@ -393,31 +381,79 @@ impl<'a> PackedStack<'a> {
                 (count, [count, rows.row_elems])
             }
         };
-        let part = stack.part(&shape);
-        let Some(first_column_dim) = rows.first_column_dim(&part) else {
-            let reason = format!("{part} has no whole rows of {} elements", rows.row_elems);
+        let part = stack.part(&matrix.shape);
+        let Some(first_column_dim) = matrix.first_column_dim(&part) else {
+            let reason = format!("{part} has no whole rows of {} elements", matrix.row_elems);
             return Err(slice::Error::Source { tensor: source.tensor.clone(), reason });
         };
         let first_row = source.element_offset / rows.row_elems;
-        Ok((Self { matrices, shape, rows, dims: stack.dims, first_column_dim, first_row, steps }, piece_rows))
+        Ok((Self { matrices, matrix, dims: stack.dims, first_column_dim, first_row, steps }, piece_rows))
     }
 
-    /// Reads the elements of a shard in some rows of one matrix. `give` receives contiguous values
-    /// with the index of the first one among the elements of the weight in this matrix.
+    /// Reads the elements of a shard in some rows of one matrix: the weights, or a number of each
+    /// group. `give` receives contiguous values with the index of the first one among the elements
+    /// of the weight in this matrix.
+    #[expect(clippy::too_many_arguments, reason = "the caller has reusable buffers of all weights")]
     fn read(
         &self,
         matrix: usize,
         ranges: &[Range<usize>],
         piece: &Range<usize>,
+        form: Form,
         to: DType,
         buffers: &mut PackedBuffers,
         mut give: impl FnMut(usize, &[f32]) -> Result<(), Overflow>,
     ) -> Result<(), Error> {
-        let (shape, ranges) = (Shape::from(&self.shape[self.dims..]), &ranges[self.dims..]);
+        let of = &self.matrices[matrix];
+        self.rectangles(ranges, piece, |rows, stored, columns| {
+            match form {
+                Form::GroupScales(GroupRows { group, .. }) => {
+                    of.read_groups(&stored, &columns, group, GroupNumber::Scale, buffers)?;
+                }
+                Form::GroupOffsets(GroupRows { group, .. }) => {
+                    of.read_groups(&stored, &columns, group, GroupNumber::Offset, buffers)?;
+                }
+                _ => of.read(&stored, &columns, buffers)?,
+            }
+            for (row, values) in rows.zip(buffers.values.chunks(columns.len())) {
+                give(row * self.matrix.row_elems + columns.start, values)
+                    .map_err(|overflow| of.overflow(overflow.value, to))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Self::read`], for words. `give` receives their bytes.
+    fn read_words(
+        &self,
+        matrix: usize,
+        ranges: &[Range<usize>],
+        piece: &Range<usize>,
+        buffers: &mut PackedBuffers,
+        mut give: impl FnMut(usize, &[u8]),
+    ) -> Result<(), Error> {
+        self.rectangles(ranges, piece, |rows, stored, words| {
+            self.matrices[matrix].read_words(&stored, &words, buffers)?;
+            let row_bytes = words.len() * DType::I32.size_bytes();
+            for (row, bytes) in rows.zip(buffers.words.chunks(row_bytes)) {
+                give(row * self.matrix.row_elems + words.start, bytes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `read` for the rectangles of a shard in some rows of the weight, with the rows of the
+    /// weight, the rows of the matrix, and the columns of the weight.
+    fn rectangles(
+        &self,
+        ranges: &[Range<usize>],
+        piece: &Range<usize>,
+        mut read: impl FnMut(Range<usize>, Range<usize>, Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (shape, ranges) = (Shape::from(&self.matrix.shape[self.dims..]), &ranges[self.dims..]);
         let dim = self.first_column_dim;
         let of_rows = Runs::of_part(&Shape::from(&shape[..dim]), &ranges[..dim]);
         let of_columns = Runs::of_part(&Shape::from(&shape[dim..]), &ranges[dim..]);
-        let row_elems = self.rows.row_elems;
         let length = of_rows.length();
         for start in of_rows {
             let run = start.max(piece.start)..(start + length).min(piece.end);
@@ -427,12 +463,7 @@ impl<'a> PackedStack<'a> {
                     for first in (start..end).step_by(self.steps[1]) {
                         let columns = first..(first + self.steps[1]).min(end);
                         let stored = self.stored_row(rows.start)..self.stored_row(rows.end - 1) + 1;
-                        self.matrices[matrix].read(&stored, &columns, buffers)?;
-                        let values = buffers.values.chunks(columns.len());
-                        for (row, values) in rows.clone().zip(values) {
-                            give(row * row_elems + columns.start, values)
-                                .map_err(|overflow| self.matrices[matrix].overflow(overflow.value, to))?;
-                        }
+                        read(rows.clone(), stored, columns)?;
                     }
                 }
             }
@@ -451,8 +482,8 @@ impl<'a> PackedStack<'a> {
         buffers: &mut PackedBuffers,
         mut give: impl FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let shape = Shape::from(&self.shape[self.dims..]);
-        let (dim, row_elems) = (self.first_column_dim, self.rows.row_elems);
+        let shape = Shape::from(&self.matrix.shape[self.dims..]);
+        let (dim, row_elems) = (self.first_column_dim, self.matrix.row_elems);
         let ranges = &ranges[self.dims..];
         let of_rows = Runs::of_part(&Shape::from(&shape[..dim]), &ranges[..dim]);
         let length = of_rows.length();
@@ -481,7 +512,7 @@ impl<'a> PackedStack<'a> {
 
     /// Splits rows of the weight into ranges that are consecutive in the matrix and read at once.
     fn split(&self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let (most, blocks) = (self.steps[0], self.rows.blocks);
+        let (most, blocks) = (self.steps[0], self.matrix.rows.blocks);
         let mut start = rows.start;
         std::iter::from_fn(move || {
             let block_end = blocks.map_or(rows.end, |blocks| (start / blocks.rows + 1) * blocks.rows);
@@ -494,7 +525,11 @@ impl<'a> PackedStack<'a> {
     /// Returns the row of the matrix that is a row of the weight.
     fn stored_row(&self, row: usize) -> usize {
         self.first_row
-            + self.rows.blocks.map_or(row, |blocks| row / blocks.rows * blocks.stride + row % blocks.rows)
+            + self
+                .matrix
+                .rows
+                .blocks
+                .map_or(row, |blocks| row / blocks.rows * blocks.stride + row % blocks.rows)
     }
 }
 

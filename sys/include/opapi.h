@@ -35,6 +35,12 @@ ACLNN_OPERATOR(aclnnDot, const aclTensor *self, const aclTensor *tensor, aclTens
 ACLNN_OPERATOR(aclnnQuantMatmulV4, const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
     const aclTensor *offset, const aclTensor *pertoken_scale_optional, const aclTensor *bias, bool transpose_x1,
     bool transpose_x2, const aclTensor *out)
+/* y = x @ ((weight + antiquant_offset) antiquant_scale). weight [k, n] of int8, or of eight 4-bit integers in an int32;
+ * scales [groups, n] for groups of antiquant_group_size along k, or [1, n] with 0. */
+ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV2, const aclTensor *x, const aclTensor *weight,
+    const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
+    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,
+    int32_t antiquant_group_size, const aclTensor *y)
 /* One scale per row of the last dim: its largest magnitude is the largest number of y's type. */
 ACLNN_OPERATOR(aclnnDynamicQuant, const aclTensor *x, const aclTensor *smooth_scales_optional, const aclTensor *y_out,
     const aclTensor *scale_out)

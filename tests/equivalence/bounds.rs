@@ -76,6 +76,9 @@ pub(crate) fn bound(
         Kind::QuantMatMul { .. } | Kind::StaticMatMul { .. } => {
             (1.0, magnitude.iter().map(|parts| 4.0 * V * parts).collect())
         }
+        Kind::PackedMatMul { .. } | Kind::OffsetPackedMatMul { .. } => {
+            (1.0, vec![packed_product(operands); magnitude.len()])
+        }
         Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. } => {
             let n = operands[0].shape[*dim] as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())
@@ -147,6 +150,13 @@ pub(crate) fn bound(
             u * f64::from(y.abs()) + stores * u * parts * (1.0 + u) + computed * (1.0 + u) + V * parts + tiny
         })
         .collect()
+}
+
+/// Weights are equal on all cards. A sum of n products has the error (n + 2) v.
+fn packed_product(operands: &[&HostTensor]) -> f64 {
+    let n = (operands[1].shape.elems() * 8 / operands[2].shape[0]) as f64;
+    let offset = operands.get(3).map_or(0.0, |offset| largest(offset));
+    (n + 2.0) * V * n * largest(operands[0]) * (8.0 + offset) * largest(operands[2])
 }
 
 /// The slope of the clipped gate is at most 1.1 + slope, and of the clipped projection 1. Rows are

@@ -45,6 +45,8 @@ enum Holds {
     Places(usize),
     /// Blocks below this number, i32.
     Blocks(usize),
+    /// Words of eight 4-bit integers, i32.
+    Words,
 }
 
 struct Sample {
@@ -131,6 +133,27 @@ fn samples_of_experts() -> Vec<Sample> {
                 (&[5, 5, 3], Fractions),
             ],
         ),
+    ]
+}
+
+/// Products with packed weights. Groups of a shard are whole.
+fn samples_of_packed_weights() -> Vec<Sample> {
+    use Holds::{Floats, Words};
+    let packed = |spec: &str, sharded: usize, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
+        let kind = Kind::PackedMatMul { spec: spec.parse().unwrap(), sharded, group: 32 };
+        sample(kind, &[(x, Floats(dtype)), (w, Words), (scale, Floats(dtype))])
+    };
+    let with_offsets =
+        |spec: &str, sharded: usize, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
+            let kind = Kind::OffsetPackedMatMul { spec: spec.parse().unwrap(), sharded, group: 32 };
+            sample(kind, &[(x, Floats(dtype)), (w, Words), (scale, Floats(dtype)), (scale, Floats(dtype))])
+        };
+    vec![
+        packed("bsi,oi->bso", 0, &[2, 3, 72], &[5, 9], &[5, 3], DType::BF16),
+        packed("bskd,okd->bso", 1, &[1, 2, 3, 32], &[5, 3, 4], &[5, 3, 1], DType::F16),
+        with_offsets("bsfj,hfj->bsh", 1, &[1, 3, 5, 32], &[3, 5, 4], &[3, 5, 1], DType::BF16),
+        with_offsets("bskgd,okgd->bso", 1, &[1, 3, 3, 2, 32], &[2, 3, 8], &[2, 3, 2], DType::F16),
+        with_offsets("ai,kdi->akd", 0, &[3, 32], &[2, 3, 4], &[2, 3, 1], DType::BF16),
     ]
 }
 
@@ -252,7 +275,7 @@ impl Sample {
         match self.operands[operand].1 {
             Holds::Floats(dtype) => dtype,
             Holds::Indices(_) | Holds::Places(_) => DType::I64,
-            Holds::Blocks(_) => DType::I32,
+            Holds::Blocks(_) | Holds::Words => DType::I32,
             Holds::Mask => DType::Bool,
             Holds::Bytes => DType::I8,
             Holds::Fractions | Holds::Magnitudes | Holds::Largest | Holds::Cache => DType::F32,
@@ -292,6 +315,11 @@ impl Sample {
                 let place = |at: usize| ((at * 3 + 1) % below) as i64;
                 HostTensor::int(shape, DType::I64, (0..elems).map(place).collect())
             }
+            Holds::Words => HostTensor::int(
+                shape,
+                DType::I32,
+                (0..elems).map(|_| i64::from(random.below(1 << 32) as u32 as i32)).collect(),
+            ),
             Holds::Blocks(below) => HostTensor::int(
                 shape,
                 DType::I32,
@@ -464,7 +492,11 @@ fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
     // Seven operands have too many layouts for a test. The other test draws a few layouts.
     let has_few = |sample: &Sample| sample.operands.len() < 7;
-    let all = samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts());
+    let all = samples()
+        .into_iter()
+        .chain(samples_of_blocks())
+        .chain(samples_of_experts())
+        .chain(samples_of_packed_weights());
     for (at, sample) in all.filter(has_few).enumerate() {
         for cards in (2..=4).filter(|cards| *cards == 2 || is_sampled(at + cards, 4)) {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
@@ -517,7 +549,12 @@ fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) 
 #[test]
 fn parallelize_suits_every_layout_of_the_operands() {
     let cann = cann(4);
-    for sample in samples().into_iter().chain(samples_of_blocks()).chain(samples_of_experts()) {
+    for sample in samples()
+        .into_iter()
+        .chain(samples_of_blocks())
+        .chain(samples_of_experts())
+        .chain(samples_of_packed_weights())
+    {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let lists: Vec<Vec<OnAxis>> =

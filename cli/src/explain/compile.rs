@@ -127,7 +127,7 @@ impl<'a> ExplainRequest<'a> {
     fn compile_pass(&self, pass: PassShape, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape::new(batch, pass.sequence, context);
-        let program = decoder(self.config, run, precision, pass.head)?;
+        let program = decoder(self.config, run, self.deployment.on_cards(precision), pass.head)?;
         let residual = self.residual(pass);
         let pins = compile::pins(self.config, &program, &self.mesh, residual, self.deployment.experts);
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));

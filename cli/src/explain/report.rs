@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Bytes, DType};
+use ascend_tp::base::{Bytes, DType, Remainder};
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
-use ascend_tp::program::models::{Head, QuantisedWeight, layer_of, quantised_weight};
+use ascend_tp::program::models::{
+    GroupDim, Head, QuantisedWeight, group_dims, layer_of, quantised_weight, unpacked,
+};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
@@ -31,6 +33,12 @@ pub(super) struct ExplainReport {
     /// Weights in less than 16 bits, by format.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) formats: Vec<FormatReport>,
+    /// Weights in 4-bit groups that become floats on the cards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unpacked: Vec<UnpackedReport>,
+    /// Dims of weights whose shards are not balanced, because they end at groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) borders: Vec<BorderReport>,
     pub(super) collectives: Vec<CollectiveReport>,
     pub(super) launches: LaunchReport,
     pub(super) totals: Totals,
@@ -71,8 +79,35 @@ pub(super) struct FormatReport {
     pub(super) weights: usize,
     /// Bytes in the files, with scales and zero points.
     pub(super) stored_bytes: u64,
-    /// Bytes of the numbers on the first card.
+    /// Bytes of the numbers on the first card, with the scales and offsets of packed weights.
     pub(super) bytes_per_card: u64,
+}
+
+/// Weights in 4-bit groups that become floats for one reason.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct UnpackedReport {
+    pub(super) format: String,
+    /// Name of the first weight.
+    pub(super) name: String,
+    /// Number of weights.
+    pub(super) weights: usize,
+    pub(super) dtype: &'static str,
+    pub(super) reason: String,
+}
+
+/// A dim of a weight in shards of whole groups.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct BorderReport {
+    pub(super) name: String,
+    pub(super) layer: Option<usize>,
+    /// `outputs` or `inputs`.
+    pub(super) axis: &'static str,
+    /// Number of outputs or inputs per group.
+    pub(super) group: usize,
+    /// Outputs or inputs of each shard.
+    pub(super) parts: Vec<usize>,
+    /// The same if the shards could end anywhere.
+    pub(super) balanced: Vec<usize>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -182,6 +217,8 @@ impl ExplainReport {
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
             formats: formats(shown),
+            unpacked: unpacked_weights(&shown.program),
+            borders: borders(shown),
             totals: totals(&collectives, request.deployment.batch * shown.pass.sequence),
             collectives: collectives.into_iter().map(CollectiveReport::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2),
@@ -221,9 +258,27 @@ fn parameters(program: &Program) -> u64 {
     let is_scale = |value: &Value| {
         let forms = value.source.as_ref().map(|source| source.form);
         value.dtype == DType::I32
-            || matches!(forms, Some(Form::RowScales { .. } | Form::PackedScales(_) | Form::QuantParams))
+            || matches!(
+                forms,
+                Some(
+                    Form::RowScales { .. }
+                        | Form::PackedScales(_)
+                        | Form::QuantParams
+                        | Form::GroupScales(_)
+                        | Form::GroupOffsets(_)
+                )
+            )
     };
-    params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
+    let elems = |value: &Value| {
+        let source = value.source.as_ref().filter(|source| matches!(source.form, Form::Words(_)));
+        let matrix = source.and_then(|source| source.form.matrix(&value.shape));
+        match matrix {
+            Some(matrix) => matrix.shape.elems() / matrix.row_elems * matrix.rows.row_elems,
+            None if is_scale(value) => 0,
+            None => value.shape.elems(),
+        }
+    };
+    params.map(|value| elems(value) as u64).sum()
 }
 
 fn weights(compiled: &Compiled) -> Vec<WeightReport> {
@@ -264,7 +319,7 @@ fn formats(compiled: &Compiled) -> Vec<FormatReport> {
         let bytes = Bytes::of(local.elems(), value.dtype.size_bytes()).0;
         match formats.iter_mut().find(|known| known.format == format) {
             Some(known) => {
-                known.weights += 1;
+                known.weights += usize::from(stored.0 > 0);
                 known.stored_bytes += stored.0;
                 known.bytes_per_card += bytes;
             }
@@ -277,6 +332,48 @@ fn formats(compiled: &Compiled) -> Vec<FormatReport> {
         }
     }
     formats
+}
+
+fn unpacked_weights(program: &Program) -> Vec<UnpackedReport> {
+    let mut reports: Vec<UnpackedReport> = Vec::new();
+    for id in program.with_role(Role::Param) {
+        let value = &program.values[id];
+        let Some((reason, weight)) = unpacked(program, id).zip(quantised_weight(value)) else { continue };
+        let (reason, format) = (reason.to_string(), weight.format.to_string());
+        match reports.iter_mut().find(|known| known.reason == reason && known.format == format) {
+            Some(known) => known.weights += 1,
+            None => reports.push(UnpackedReport {
+                format,
+                name: value.name.clone(),
+                weights: 1,
+                dtype: value.dtype.name(),
+                reason,
+            }),
+        }
+    }
+    reports
+}
+
+fn borders(compiled: &Compiled) -> Vec<BorderReport> {
+    let placed = &compiled.split.lowered;
+    let border = |GroupDim { param, axis, dim, group }: GroupDim| {
+        let (value, axes) = (&compiled.program.values[param], &placed.layouts[param].dims[dim]);
+        let shards = axes.iter().map(|axis| placed.mesh.size(*axis)).product::<usize>();
+        let sizes = |size: usize, unit: usize| -> Vec<usize> {
+            (0..shards).map(|at| Remainder::Balanced.range(size, shards, at).len() * unit).collect()
+        };
+        let groups = value.shape[dim];
+        let report = BorderReport {
+            name: value.name.clone(),
+            layer: layer_of(&value.name),
+            axis: ["outputs", "inputs"][axis],
+            group,
+            parts: sizes(groups, group),
+            balanced: sizes(groups * group, 1),
+        };
+        (report.parts != report.balanced).then_some(report)
+    };
+    group_dims(&compiled.program).into_iter().filter_map(border).collect()
 }
 
 impl From<ExplainedExchange> for CollectiveReport {

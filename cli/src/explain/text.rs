@@ -7,7 +7,8 @@ use ascend_tp_planner::table::Align;
 
 use super::fold::{class_of, fold};
 use super::report::{
-    Alternative, CardBytes, ExplainReport, FormatReport, KeysRead, LaunchReport, PassReport, Totals,
+    Alternative, BorderReport, CardBytes, ExplainReport, FormatReport, KeysRead, LaunchReport, PassReport,
+    Totals, UnpackedReport,
 };
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::terminal;
@@ -42,6 +43,10 @@ pub(super) fn render(report: &ExplainReport) -> String {
     let _ = writeln!(text, "Totals\n{}", totals(report));
     if !report.formats.is_empty() {
         let _ = writeln!(text, "Weights by format in the files\n{}", formats(&report.formats));
+        text.push_str(&unpacked(&report.unpacked));
+    }
+    if !report.borders.is_empty() {
+        let _ = writeln!(text, "Shards that end at groups of the format\n{}", borders(&report.borders));
     }
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
     text.push_str(&room(&report.memory));
@@ -224,6 +229,42 @@ fn formats(formats: &[FormatReport]) -> String {
             grouped(*weights as u64),
             grouped(*stored_bytes),
             grouped(*bytes_per_card),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Formats the weights that become floats, a sentence for each reason.
+fn unpacked(reports: &[UnpackedReport]) -> String {
+    let mut text = String::new();
+    for UnpackedReport { format, name, weights, dtype, reason } in reports {
+        let count = counted(*weights, "weight");
+        let _ = writeln!(text, "  {count} in {format}, such as {name}, become {dtype}: {reason}.");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn borders(borders: &[BorderReport]) -> String {
+    let mut table = terminal::table([
+        ("layers", Align::Right),
+        ("weight", Align::Left),
+        ("axis", Align::Left),
+        ("group", Align::Right),
+        ("shards", Align::Left),
+        ("if borders were free", Align::Left),
+    ]);
+    let rows = fold(borders, |row| (class_of(&row.name), row.axis, row.group, row.parts.clone()));
+    for (count, row) in rows {
+        table.row([
+            layers(count, row.layer),
+            class_of(&row.name),
+            row.axis.to_owned(),
+            row.group.to_string(),
+            shape(&row.parts),
+            shape(&row.balanced),
         ]);
     }
     table.to_string()

@@ -46,7 +46,7 @@ pub(super) fn of_plans(programs: &[Vec<Arc<Plan>>]) -> Vec<FormatBytes> {
                 let sum = formats
                     .entry(format.clone())
                     .or_insert_with(|| FormatBytes { format, ..FormatBytes::default() });
-                sum.weights += 1;
+                sum.weights += usize::from(!is_of_group(param));
                 sum.stored += stored.0;
             }
         }
@@ -62,6 +62,12 @@ pub(super) fn of_plans(programs: &[Vec<Arc<Plan>>]) -> Vec<FormatBytes> {
     // Floats are the last row.
     let floats = formats.remove(FLOAT);
     formats.into_values().chain(floats).collect()
+}
+
+/// Returns whether a param has the scales or offsets of a packed weight, which counts them.
+fn is_of_group(param: &Tensor) -> bool {
+    let form = param.source.as_ref().map(|source| source.form);
+    matches!(form, Some(Form::GroupScales(_) | Form::GroupOffsets(_)))
 }
 
 /// Returns the format of a weight and its bytes in the files.

@@ -134,7 +134,8 @@ impl VerifySetup<'_> {
         for (at, id) in ids.iter().take(ids.len() - 1).enumerate() {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
-        let program = decoder(config, deployment.step(config), precision, Head::LastLogits)?;
+        let on_cards = deployment.on_cards(precision);
+        let program = decoder(config, deployment.step(config), on_cards, Head::LastLogits)?;
         let bound = relative(&program, precision, roundings.after(&program, precision, program.ops.len()));
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }

@@ -52,7 +52,7 @@ pub(super) fn same_rows(source: &Source, row_elems: usize, width: usize) -> Sour
 }
 
 /// Returns the blocks of rows of a source with blocks.
-fn row_blocks(form: Form, row_elems: usize) -> Option<RowBlocks> {
+pub(super) fn row_blocks(form: Form, row_elems: usize) -> Option<RowBlocks> {
     match form {
         Form::Blocks { block_elems, stride_elems } => {
             Some(RowBlocks { rows: block_elems / row_elems, stride: stride_elems / row_elems })
@@ -369,7 +369,10 @@ impl LayerInputs<'_> {
         let [bytes, scales] = match (self.weights, self.fp8_rows(layer, row_elems, source.form)) {
             (Weights::W8A8, _) => [Form::RowBytes { row_elems }, Form::RowScales { row_elems }],
             (Weights::Fp8AsInt8, Some(rows)) => [Form::PackedBytes(rows), Form::PackedScales(rows)],
-            (Weights::Float | Weights::Fp8AsInt8, _) => {
+            (Weights::Float | Weights::Unpacked | Weights::Fp8AsInt8, _) => {
+                if let Some((packing, dims)) = self.card_dims(weight) {
+                    return self.packed_product(build, x, weight, packing, dims);
+                }
                 let source = self.as_floats(build, source.clone(), row_elems);
                 let matrix = self.param(build, name, weight.shape, source);
                 return build.op(Kind::MatMul { spec: spec.clone() }, &[x, matrix]);
@@ -475,21 +478,23 @@ impl LayerInputs<'_> {
         };
         let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
         let projection = Projected { of: self.tensors().gate_up, names: ["gate", "up"], rows: [f, f] };
-        let biased = |build: &mut Builder, y: Operand, rows: usize, (name, source): (String, Source)| {
+        let down = self.config.layer_tensor(layer, self.tensors().down);
+        let inner = self.intermediate(&down, f);
+        let biased = |build: &mut Builder, y: Operand, rows: &[usize], (name, source): (String, Source)| {
             if !has_bias {
                 return y;
             }
-            let bias = self.param(build, &name, &[rows], source);
+            let bias = self.param(build, &name, rows, source);
             build.add(y, bias)
         };
         let [gate, up] = [0, 1].map(|part| {
             let (name, source) = self.projection(layer, &projection, part, "weight");
             let adds_bias = self.adds_bias(&source.tensor);
-            let y = self.linear(build, "bsh,fh->bsf", x, &name, source, &[f, h]);
+            let y = self.linear(build, widening(&inner), x, &name, source, &[&inner[..], &[h]].concat());
             if !adds_bias {
                 return y;
             }
-            biased(build, y, f, self.projection(layer, &projection, part, "bias"))
+            biased(build, y, &inner, self.projection(layer, &projection, part, "bias"))
         });
         let kind = match activation {
             Activation::Silu => Kind::SwiGlu,
@@ -501,13 +506,24 @@ impl LayerInputs<'_> {
         };
         let y = build.op(kind, &[gate, up]);
         let y = build.name(y, format!("layers.{layer}.mlp.hidden"));
-        let name = self.config.layer_tensor(layer, self.tensors().down);
-        let weight = format!("{name}.weight");
-        let y = self.linear(build, "bsf,hf->bsh", y, &weight, whole(&weight), &[h, f]);
-        let bias = format!("{name}.bias");
-        let y = if self.adds_bias(&weight) { biased(build, y, h, (bias.clone(), whole(&bias))) } else { y };
+        let weight = format!("{down}.weight");
+        let shape = [&[h], &inner[..]].concat();
+        let y = self.linear(build, narrowing(&inner), y, &weight, whole(&weight), &shape);
+        let bias = format!("{down}.bias");
+        let y =
+            if self.adds_bias(&weight) { biased(build, y, &[h], (bias.clone(), whole(&bias))) } else { y };
         build.name(y, format!("layers.{layer}.mlp.out"))
     }
+}
+
+/// Returns the product with an intermediate size as its result. The size can be split into groups.
+pub(super) const fn widening(inner: &[usize]) -> &'static str {
+    if inner.len() == 1 { "bsh,fh->bsf" } else { "bsh,fjh->bsfj" }
+}
+
+/// Returns the product that sums an intermediate size. The size can be split into groups.
+pub(super) const fn narrowing(inner: &[usize]) -> &'static str {
+    if inner.len() == 1 { "bsf,hf->bsh" } else { "bsfj,hfj->bsh" }
 }
 
 /// Reports inputs that are not whole words.
@@ -520,19 +536,19 @@ pub(super) fn check_multiples(build: &mut Builder, layer: &str, packing: Packing
 }
 
 /// The weight of a linear layer, of which the last dims are summed.
-struct LinearWeight<'a> {
-    spec: Einsum,
-    name: &'a str,
+pub(super) struct LinearWeight<'a> {
+    pub(super) spec: Einsum,
+    pub(super) name: &'a str,
     /// Name of the layer's tensor, without its ending.
-    layer: String,
-    source: Source,
-    shape: &'a [usize],
+    pub(super) layer: String,
+    pub(super) source: Source,
+    pub(super) shape: &'a [usize],
     /// Sizes of the outputs.
-    outputs: &'a [usize],
+    pub(super) outputs: &'a [usize],
     /// Sizes of the summed dims.
-    inputs: &'a [usize],
+    pub(super) inputs: &'a [usize],
     /// Number of elements of the summed dims.
-    row_elems: usize,
+    pub(super) row_elems: usize,
 }
 
 impl<'a> LinearWeight<'a> {

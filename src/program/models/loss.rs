@@ -62,7 +62,7 @@ pub fn loss(
         config,
         stored: DType::F32,
         dtype: products,
-        weights: Weights::Float,
+        weights: Weights::Unpacked,
         adapters,
         tokens,
         routers,

@@ -16,7 +16,7 @@ use crate::program::graph::{Form, PackedRows, Source};
 use crate::program::op::Kind;
 
 use super::layer_of_weight;
-use super::layers::{LayerInputs, check_multiples, refuse, whole};
+use super::layers::{LayerInputs, check_multiples, narrowing, refuse, whole, widening};
 
 /// Chosen experts of each token `[b,s,j]`, and their weights.
 #[derive(Clone, Copy)]
@@ -270,14 +270,17 @@ impl LayerInputs<'_> {
         let (h, f) = (self.config.hidden_size, shared.intermediate_size);
         let tensors = &self.tensors().experts;
         let weight = |path: &str| format!("{}.weight", self.config.layer_tensor(layer, path));
+        let inner = self.intermediate(&self.config.layer_tensor(layer, tensors.shared_down), f);
         let [gate, up] = [tensors.shared_gate, tensors.shared_up].map(|path| {
             let name = weight(path);
-            self.linear(build, "bsh,fh->bsf", x, &name, whole(&name), &[f, h])
+            let shape = [&inner[..], &[h]].concat();
+            self.linear(build, widening(&inner), x, &name, whole(&name), &shape)
         });
         let y = build.op(Kind::SwiGlu, &[gate, up]);
         let y = build.name(y, format!("layers.{layer}.mlp.shared.hidden"));
         let name = weight(tensors.shared_down);
-        let y = self.linear(build, "bsf,hf->bsh", y, &name, whole(&name), &[h, f]);
+        let shape = [&[h], &inner[..]].concat();
+        let y = self.linear(build, narrowing(&inner), y, &name, whole(&name), &shape);
         if !shared.has_gate {
             return y;
         }

@@ -22,6 +22,7 @@ mod latent;
 mod layers;
 mod loss;
 mod mixture;
+mod packed;
 mod prediction;
 mod routers;
 mod stored;
@@ -51,6 +52,7 @@ pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
 use layers::{LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
+pub use packed::{GroupDim, group_dims, unpacked};
 pub use prediction::{
     PROPOSING_TOKENS, PredictionPart, check_prediction, predicting_decoder, prediction_logits,
 };
@@ -192,7 +194,8 @@ pub mod input {
 
 /// Builds the program of one forward pass in a precision. With quantised weights, a linear layer
 /// has two params: `….weight` in 8-bit integers, and `….weight_scale` with one f32 per output
-/// channel.
+/// channel. A packed weight has words of 4-bit integers, scales of groups of inputs, and possibly
+/// `….weight_offset`.
 ///
 /// # Errors
 /// If the configuration has layers that no program is built for, and everything that `verify`

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::base::{Bytes, DType, FLOATS, Packing, Shape};
 use crate::config::WeightFormat;
-use crate::program::graph::{Form, PackedRows, Program, Role, Source, Value, ValueId};
+use crate::program::graph::{Form, GroupRows, PackedRows, Program, Role, Source, Value, ValueId};
 use crate::program::op::rule_of;
 
 /// A tensor of a checkpoint that a program reads.
@@ -35,7 +35,11 @@ pub fn stored_tensors(program: &Program) -> BTreeMap<String, StoredTensor> {
     for id in program.with_role(Role::Param) {
         let value = &program.values[id];
         let Some(source) = &value.source else { continue };
-        if matches!(source.form, Form::RowScales { .. } | Form::PackedScales(_)) {
+        let is_of_other = matches!(
+            source.form,
+            Form::RowScales { .. } | Form::PackedScales(_) | Form::GroupScales(_) | Form::GroupOffsets(_)
+        );
+        if is_of_other {
             continue;
         }
         if let Some(parts) = source.mxfp4(&value.shape) {
@@ -57,14 +61,15 @@ pub fn stored_tensors(program: &Program) -> BTreeMap<String, StoredTensor> {
             Err(_) => vec![source.tensor.clone()],
         };
         let inner = inputs(program, id, value, source, names.len());
-        let rows = value.shape.elems() / inner.unwrap_or(1).max(1) / names.len();
+        let row_elems = source.form.matrix(&value.shape).map(|matrix| matrix.row_elems).or(inner);
+        let rows = value.shape.elems() / row_elems.unwrap_or(1).max(1) / names.len();
         let shape = match (inner, value.shape.last()) {
             (_, Some(taps)) if is_filter(program, id) => Shape::from([rows / taps, 1, *taps]),
             (Some(inner), _) => Shape::from([rows, inner]),
             (None, _) => Shape::from([rows]),
         };
         for name in names {
-            if let Form::Packed(of) | Form::PackedBytes(of) = source.form {
+            if let Form::Packed(of) | Form::PackedBytes(of) | Form::Words(of) = source.form {
                 packings.insert(name.clone(), of.packing);
             }
             tensors
@@ -96,7 +101,7 @@ pub struct QuantisedWeight {
     /// Format in the checkpoint. Integers with stored input scales count as [`WeightFormat::Int8`].
     pub format: WeightFormat,
     /// Bytes of the numbers, scales and zero points in the checkpoint. Scales count 16 bits, and 32
-    /// bits for blocks.
+    /// bits for blocks. 0 for a separate param with scales or offsets of packed numbers.
     pub stored: Bytes,
 }
 
@@ -113,15 +118,20 @@ pub fn quantised_source(source: &Source, shape: &Shape, dtype: DType) -> Option<
     let of = |format, bytes: usize| QuantisedWeight { format, stored: Bytes(bytes as u64) };
     match source.form {
         Form::Packed(PackedRows { row_elems, packing, .. })
-        | Form::PackedBytes(PackedRows { row_elems, packing, .. }) => {
+        | Form::PackedBytes(PackedRows { row_elems, packing, .. })
+        | Form::Words(PackedRows { row_elems, packing, .. }) => {
             let tensors = source.stack(shape).ok()?.names.count();
-            let rows = elems / row_elems / tensors;
+            let rows = elems / source.form.matrix(shape)?.row_elems / tensors;
             let scale = if matches!(packing, Packing::Fp8 { .. }) { DType::F32 } else { DType::BF16 };
             let bytes = packing.tensors([rows, row_elems]).into_iter().map(|part| {
                 let dtype = if part.dtypes == FLOATS { scale } else { part.dtypes[0] };
                 part.shape.elems() * dtype.size_bytes()
             });
             Some(of(WeightFormat::Packed(packing), tensors * bytes.sum::<usize>()))
+        }
+        // Counted with the words.
+        Form::GroupScales(GroupRows { rows, .. }) | Form::GroupOffsets(GroupRows { rows, .. }) => {
+            Some(of(WeightFormat::Packed(rows.packing), 0))
         }
         Form::Mxfp4(_) => {
             let bytes = source.mxfp4(shape)?.map(|(_, shape)| shape.elems());
@@ -155,7 +165,7 @@ fn is_filter(program: &Program, id: ValueId) -> bool {
 
 /// Returns the number of inputs of a matrix, or `None` for a vector.
 fn inputs(program: &Program, id: ValueId, value: &Value, source: &Source, tensors: usize) -> Option<usize> {
-    if let Form::Packed(rows) | Form::PackedBytes(rows) = source.form {
+    if let Form::Packed(rows) | Form::PackedBytes(rows) | Form::Words(rows) = source.form {
         return Some(rows.row_elems);
     }
     let copies = copies(program, id);

@@ -7,6 +7,7 @@ use super::{Emit, Local, QuantisedProduct, row_sizes};
 use crate::base::{DType, Dims, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
+use crate::program::rule::PackedDims;
 
 /// The only head size that aclnnApplyRotaryPosEmb supports.
 const ROTARY_PAIR_HEAD_SIZE: usize = 128;
@@ -15,6 +16,9 @@ const ROTARY_PAIR_HEAD_SIZE: usize = 128;
 /// token in it.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
+/// Largest number of inputs and outputs of aclnnWeightQuantBatchMatmulV2.
+const LARGEST_PACKED_SIDE: usize = 65_535;
+
 pub(crate) struct Activation {
     pub(crate) x: View,
     /// Row scales `[m]`, if the rows are 8-bit integers.
@@ -22,15 +26,24 @@ pub(crate) struct Activation {
 }
 
 /// Emits the product of an activation with weight rows `[n,k]`, into the dense `out[m,n]`.
-/// Quantised weights have scales `[n]`. A bias `[n]` is added before the single rounding, but
+/// Quantised weights have scales `[n]`, and packed weights scales and offsets of groups. A bias `[n]` is added before the single rounding, but
 /// separately after a quantised product.
 pub(crate) fn product(
+    kind: &Kind,
     of: Activation,
     weights: Vec<View>,
     bias: Option<View>,
     out: View,
     emit: &mut Emit<'_>,
 ) {
+    if let Some(PackedDims { group, .. }) = kind.packed() {
+        let k = of.x.elems() / out.shape[0];
+        let x = emit.shaped(of.x, [out.shape[0], k]);
+        let made = if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
+        emit.packed_product(x, weights, group, made.clone());
+        emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
+        return;
+    }
     let mut weights = weights.into_iter();
     let Some(w) = weights.next() else { return };
     let x = emit.shaped(of.x, [out.shape[0], w.shape[1]]);
@@ -61,6 +74,13 @@ pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emi
             emit.calls.push(Call::DynamicQuant { x, out, scales });
         });
     });
+}
+
+/// Returns the reason why a product with `n` columns in all is not joined, if there is one.
+#[must_use]
+pub(crate) fn refusal(kind: &Kind, n: usize) -> Option<String> {
+    (kind.packed().is_some() && n > LARGEST_PACKED_SIDE)
+        .then(|| format!("the operator has at most {LARGEST_PACKED_SIDE} columns, and {n} are joined"))
 }
 
 #[must_use]

@@ -39,6 +39,24 @@ impl Emit<'_> {
         self.calls.push(Call::Quantize { x, scales: divisors, out });
     }
 
+    /// Multiplies `x [m,k]` by a packed weight. `params` are its words, scales and optional offsets,
+    /// with as many elements as `[n,k/8]` and `[n,groups]`. `group` is the number of inputs per
+    /// scale.
+    pub(super) fn packed_product(&mut self, x: View, params: Vec<View>, group: usize, out: View) {
+        let (k, n) = (x.shape[1], out.shape[1]);
+        let x = self.dense(x);
+        let rows = |emit: &mut Self, view: View| {
+            let columns = view.elems() / n;
+            let rows = emit.shaped(view, [n, columns]);
+            emit.dense(rows).permute(&[1, 0])
+        };
+        let mut params = params.into_iter().map(|view| rows(self, view));
+        let (Some(w), Some(scale)) = (params.next(), params.next()) else { return };
+        let offset = params.next().map(Box::new);
+        let group = if group < k { group } else { 0 };
+        self.calls.push(Call::WeightQuantMatmul { x, w, scale, offset, out, group });
+    }
+
     pub(super) fn quantised_product(&mut self, of: QuantisedProduct) {
         let QuantisedProduct { x, tokens, w, scale, bias, out } = of;
         if out.dtype != DType::F32 {

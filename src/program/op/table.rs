@@ -15,7 +15,7 @@ use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands,
     after_first, all_equal, all_float, elementwise, elementwise_results, equal_floats, filtered, first,
     floats_with_index, gate_and_up, letters_with, of_experts, of_matrices, of_one_shape, of_own_tokens,
-    over_last, over_pools, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
+    over_last, over_pools, packed, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
     with_label, with_numbers,
 };
 
@@ -112,6 +112,52 @@ super::ops! {
         npu: npu::quant_matmul,
         join: Join::Product,
         weights: WeightOperands::Factors(&[2]),
+    }
+    /// A product of 16-bit floats with a weight in groups of 4-bit integers: `y = Σ x · (q ·
+    /// scale)`. Each weight is rounded to the type of `x`. `q` has eight signed integers per i32
+    /// word along the last summed dims, the first one in the lowest bits. Its words replace these
+    /// dims, and so do the groups of `scale`. The other summed dims come first and can be sharded.
+    PackedMatMul {
+        /// The einsum of `x` and the unpacked weight. It is a linear layer.
+        spec: Einsum,
+        /// Number of summed dims that can be sharded.
+        sharded: usize,
+        /// Number of inputs per scale.
+        group: usize,
+    } = "packed_matmul" {
+        arity: 3,
+        rule: packed,
+        linear: Linear::InEach(&[0]),
+        dtype: |kind, dtypes| match *dtypes {
+            [x, DType::I32, ref params @ ..] if x != DType::F32 => all_float(kind, &[&[x], params].concat()),
+            _ => Err(format!("takes 16-bit floats, i32 and 16-bit floats, found {dtypes:?}")),
+        },
+        host: Host::One(host::packed_matmul),
+        npu: npu::packed_matmul,
+        join: Join::Product,
+        weights: WeightOperands::Factors(&[1]),
+    }
+    /// As [`Kind::PackedMatMul`], with an offset for each scale: `y = Σ x · ((q + offset) ·
+    /// scale)`.
+    OffsetPackedMatMul {
+        /// The einsum of `x` and the unpacked weight. It is a linear layer.
+        spec: Einsum,
+        /// Number of summed dims that can be sharded.
+        sharded: usize,
+        /// Number of inputs per scale.
+        group: usize,
+    } = "offset_packed_matmul" {
+        arity: 4,
+        rule: packed,
+        linear: Linear::InEach(&[0]),
+        dtype: |kind, dtypes| match *dtypes {
+            [x, DType::I32, ref params @ ..] if x != DType::F32 => all_float(kind, &[&[x], params].concat()),
+            _ => Err(format!("takes 16-bit floats, i32 and 16-bit floats, found {dtypes:?}")),
+        },
+        host: Host::One(host::packed_matmul),
+        npu: npu::packed_matmul,
+        join: Join::Product,
+        weights: WeightOperands::Factors(&[1]),
     }
     /// The elements of `x` as 8-bit integers with one stored scale and offset: `q = round(x · (1 /
     /// scale) + offset)` in f32, ties to even, saturated. Shapes: scale and offset `[1]`, f32.

@@ -89,8 +89,12 @@ impl Emitter<'_> {
             (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
         let results: Vec<ValueId> = members.iter().map(|of| op(of.bias.unwrap_or(of.op)).result()).collect();
         let weight = first_weight(op(members[0].op));
-        let elems = |of: &JoinedProduct| self.view(op(of.op).operands[weight]).elems();
-        let widths: Vec<usize> = members.iter().map(|of| elems(of).checked_div(inner).unwrap_or(0)).collect();
+        let elems = |of: &JoinedProduct| {
+            let result = op(of.op).result();
+            let shape = &program.values[result].shape;
+            self.placed.layouts[result].local_shape(&self.placed.mesh, shape, self.rank).elems()
+        };
+        let widths: Vec<usize> = members.iter().map(|of| elems(of).checked_div(m).unwrap_or(0)).collect();
         let total: usize = widths.iter().sum();
         if m * total * inner == 0 || results.iter().any(|id| self.windows[id.index()].is_some()) {
             return false;
@@ -99,10 +103,12 @@ impl Emitter<'_> {
         let Some(x) = x.reshape([m, inner]) else { return false };
         let tokens = (weight > 1).then(|| self.view(op(members[0].op).operands[1]));
         let joint = JoinedProducts { members, x, tokens, widths, results };
-        if gated || m == 1 || bytes <= LARGEST_JOINT_BYTES {
+        let refused = joined::refusal(kind, total);
+        if refused.is_none() && (gated || m == 1 || bytes <= LARGEST_JOINT_BYTES) {
             return self.as_one(&joint, total);
         }
-        let reason = format!("a joint result of {bytes} bytes would be copied apart");
+        let copied = || format!("a joint result of {bytes} bytes would be copied apart");
+        let reason = refused.unwrap_or_else(copied);
         for product in &members[1..] {
             self.say_launched(product.op, Launched::Apart(reason.clone()));
         }
@@ -123,7 +129,9 @@ impl Emitter<'_> {
             .map(|at| of(self, members.iter().map(|product| op(product.op).operands[at]).collect()))
             .collect::<Option<Vec<View>>>();
         let Some(mut weights) = weights else { return false };
-        weights[0] = match weights[0].reshape([total, x.shape[1]]) {
+        // Packed rows have fewer elements than inputs.
+        let columns = weights[0].elems() / total;
+        weights[0] = match weights[0].reshape([total, columns]) {
             Some(rows) => rows,
             None => return false,
         };
@@ -151,7 +159,9 @@ impl Emitter<'_> {
             }
         }
         let activation = Activation { x: x.clone(), tokens: tokens.clone() };
-        self.write_calls(members[0].op, |emit| joined::product(activation, weights, bias, out, emit));
+        self.write_calls(members[0].op, |emit| {
+            joined::product(&first.kind, activation, weights, bias, out, emit);
+        });
         let others = members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten().skip(1);
         others.for_each(|other| self.share(members[0].op, other));
         true
@@ -170,7 +180,7 @@ impl Emitter<'_> {
             if let (Some(out), Some(weight), true) = (rows, weight, *width > 0) {
                 let activation = Activation { x: joint.x.clone(), tokens: None };
                 self.write_calls(product.op, |emit| {
-                    joined::product(activation, vec![weight], bias, out, emit);
+                    joined::product(&op.kind, activation, vec![weight], bias, out, emit);
                 });
             }
             self.is_emitted.insert(product.op);

@@ -893,10 +893,6 @@ ACLNN_OPERATOR(aclnnQuantMatmulReduceSumWeightNz, const aclTensor *x1, const acl
     const aclTensor *x2_scale, const aclTensor *y_scale, const aclTensor *x1_offset, const aclTensor *x2_offset,
     const aclTensor *y_offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, int64_t group_size,
     const aclIntArray *dims, bool keep_dims, aclTensor *out)
-ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV2, const aclTensor *x, const aclTensor *weight,
-    const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
-    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,
-    int32_t antiquant_group_size, const aclTensor *y)
 ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV3, const aclTensor *x, const aclTensor *weight,
     const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
     const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,

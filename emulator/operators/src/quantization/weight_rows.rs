@@ -17,12 +17,13 @@ const WEIGHTS: &[AclType] = &[I8, I32];
 const STORED: &[AclType] = &[I8, U8, I32];
 const BIASES: &[AclType] = &[F16, F32, BF16];
 const PER_WORD: usize = 8;
+const LARGEST_SIDE: usize = 65_535;
 
 const PRODUCT_LIMITS: &str = "x [m, k]; weight [k, n], of INT32 [k, n / 8] or, with its dims swapped, [k / 8, n]; antiquantScale and \
                               antiquantOffsetOptional of the type of x, [1], [n], [1, n] or, with antiquantGroupSize, [ceil(k / size), n]; \
                               weights are (weight + offset) scale, rounded to the type of x; biasOptional [n] or [1, n], of the type of \
                               x or, for BFLOAT16, FLOAT; y of the type of x; antiquantGroupSize 0 or a multiple of 32 from 32 to k - 1; \
-                              no empty tensor";
+                              k and n at most 65535; no empty tensor";
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -158,6 +159,11 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if y.dims[0] != m || [m, k, n].contains(&0) {
         return Err(call
             .refuse(Y, format!("expected [{m}, {n}] with elements, found {:?} for x {:?}", y.dims, x.dims)));
+    }
+    if k.max(n) > LARGEST_SIDE {
+        return Err(
+            call.refuse(WEIGHT, format!("expected k and n of at most {LARGEST_SIDE}, found {k} and {n}"))
+        );
     }
     let size = call.int(ANTIQUANT_GROUP_SIZE)?;
     let groups = match usize::try_from(size) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::Packing;
-use crate::program::RowBlocks;
+use crate::program::{GroupRows, PackedRows, RowBlocks};
 
 const OUTPUTS: usize = 24;
 const INPUTS: usize = 40;
@@ -178,6 +178,93 @@ fn every_layout_is_read_in_any_slice() {
     }
 }
 
+/// Returns the tensors of a packing with groups of consecutive inputs.
+fn consecutive(packing: &str) -> Vec<Tensor> {
+    let mut tensors = tensors(packing);
+    for (suffix, _, _, bytes) in &mut tensors {
+        if suffix.ends_with("g_idx") {
+            *bytes = (0..INPUTS).flat_map(|input| ((input / GROUP) as i32).to_le_bytes()).collect();
+        }
+    }
+    tensors
+}
+
+/// A word has the numbers minus 8 in two's complement. A scale and an offset of each group give the
+/// weights, also if a card has smaller groups than the file.
+#[test]
+fn words_with_their_scales_and_offsets_are_the_weights() {
+    for packing in ["rows:16", "rows:16:zeros", "gptq:16:1", "gptq:16:0", "awq:16"] {
+        let tensors = consecutive(packing);
+        let views = tensors.iter().map(|(suffix, dtype, shape, bytes)| {
+            (format!("l.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let checkpoint = written(views);
+        let rows = PackedRows { row_elems: INPUTS, packing: Packing::parse(packing).unwrap(), blocks: None };
+        let read = |form, dtype, shape: &[usize], offset: usize, part: Vec<Range<usize>>| -> Vec<u8> {
+            let source = source("l.weight", offset * INPUTS, form);
+            let found = given(&checkpoint, &source, dtype, shape, &[part.clone(), part]);
+            let mut found = found.unwrap_or_else(|error| panic!("{packing}: {error}"));
+            let last = found.pop();
+            assert_eq!(last, found.pop(), "ranks with the same shard");
+            last.unwrap()
+        };
+        for (of_rows, of_words) in [(0..24, 0..5), (3..21, 1..4), (7..8, 4..5), (9..18, 2..4)] {
+            let part = vec![of_rows.clone(), of_words.clone()];
+            let words = read(Form::Words(rows), DType::I32, &[OUTPUTS, INPUTS / 8], 0, part);
+            let words: Vec<i32> =
+                words.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
+            for group in [GROUP, 8] {
+                let groups = INPUTS.div_ceil(group);
+                let floats = |form| -> Vec<f32> {
+                    let part = vec![of_rows.clone(), 0..groups];
+                    let bytes = read(form, DType::F32, &[OUTPUTS, groups], 0, part);
+                    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+                };
+                let scales = floats(Form::GroupScales(GroupRows { rows, group }));
+                let offsets = floats(Form::GroupOffsets(GroupRows { rows, group }));
+                for (at, row) in of_rows.clone().enumerate() {
+                    for input in of_words.start * 8..of_words.end * 8 {
+                        let word = words[at * of_words.len() + input / 8 - of_words.start];
+                        let number = word << (28 - 4 * (input % 8)) >> 28;
+                        let of_group = at * groups + input / group;
+                        let weight = (number as f32 + offsets[of_group]) * scales[of_group];
+                        let stored = match packing {
+                            "rows:16" => 8,
+                            _ => zero(row, input / GROUP),
+                        };
+                        let expected =
+                            (self::number(row, input) as f32 - stored as f32) * scale(row, input / GROUP);
+                        assert_eq!(weight, expected, "{packing}: {row}, {input}");
+                    }
+                }
+            }
+        }
+        // Rows from number 6 on, as 3 · 4 outputs and 5 words in one dim before the words.
+        let part = vec![1..3, 0..4, 2..5, 0..1];
+        let found = read(Form::Words(rows), DType::I32, &[3, 4, 5, 1], 6, part);
+        let whole = read(Form::Words(rows), DType::I32, &[12, 5], 6, vec![4..12, 2..5]);
+        assert_eq!(found, whole, "{packing}");
+        // One scale of a group that starts in the middle of the shard's rows.
+        let form = Form::GroupScales(GroupRows { rows, group: 8 });
+        let found = read(form, DType::F32, &[OUTPUTS, 5, 1], 0, vec![2..4, 1..3, 0..1]);
+        let wanted: Vec<u8> = [(2, 0), (2, 1), (3, 0), (3, 1)]
+            .into_iter()
+            .flat_map(|(n, g)| scale(n, g).to_le_bytes())
+            .collect();
+        assert_eq!(found, wanted, "{packing}");
+    }
+    // Words have no order of groups.
+    let tensors = tensors("gptq:16:1");
+    let views = tensors.iter().map(|(suffix, dtype, shape, bytes)| {
+        (format!("l.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let rows = PackedRows { row_elems: INPUTS, packing: Packing::parse("gptq:16:1").unwrap(), blocks: None };
+    let source = source("l.weight", 0, Form::Words(rows));
+    let whole = vec![0..OUTPUTS, 0..INPUTS / 8];
+    let found = given(&written(views), &source, DType::I32, &[OUTPUTS, INPUTS / 8], &[whole]).unwrap_err();
+    assert!(found.contains("l.qweight") && found.contains("no act order"), "{found}");
+}
+
 /// Every shard has the integers of the whole rows, and the scale of a row is the same in all.
 #[test]
 fn rows_of_blocks_become_integers_with_one_scale() {
@@ -245,6 +332,12 @@ fn a_shard_reads_its_words_and_scales_alone() {
     let bytes_of = |rows: usize, columns: usize| rows * (columns / 2 + columns / 32 * 4);
     assert_eq!(read(vec![4..8, 0..inputs]), bytes_of(4, inputs));
     assert_eq!(read(vec![0..outputs, 0..inputs / 4]), bytes_of(outputs, inputs / 4));
+    // Words are half a byte for each weight.
+    READ_BYTES.set(0);
+    let source = source("l.weight", 0, Form::Words(rows));
+    let part = vec![4..8, inputs / 32..inputs / 16];
+    given(&checkpoint, &source, DType::I32, &[outputs, inputs / 8], &[part]).unwrap();
+    assert_eq!(READ_BYTES.get(), 4 * inputs / 8);
 }
 
 #[test]
