@@ -14,7 +14,7 @@ use ascend_tp::schedule::plan::Action;
 use crate::common::{cann, opened, with_reference};
 use crate::quantised::{edited, swap_halves};
 
-/// A checkpoint, and the mean difference of its logits that the rounding of activations gives.
+/// A checkpoint, and the mean difference of the logits that the rounding of activations gives.
 type Expected = (&'static str, f64);
 
 const WEIGHT_ONLY: [Expected; 5] = [
@@ -99,7 +99,7 @@ fn weights_that_a_card_does_not_support_become_floats_with_a_reason() {
     );
 }
 
-/// 160 inputs are five groups of 32. Three cards have two, two and one of them.
+/// 160 inputs are five groups of 32. Three cards have two groups, two groups and one group.
 #[test]
 fn shards_end_at_groups() {
     let (model, _) = with_reference("quantised/ct-w4a16-sym");
@@ -119,7 +119,7 @@ fn shards_end_at_groups() {
     let dims = group_dims(&program(&model.config, &of));
     let axes: Vec<(usize, usize)> = dims.iter().map(|dim| (dim.axis, dim.group)).collect();
     assert_eq!(axes[..3], [(0, 32), (0, 32), (1, 32)]);
-    // A card multiplies its words as they are.
+    // A card multiplies the stored words.
     let calls = programs.decode[0].steps.iter().filter_map(|step| match &step.action {
         Action::Launch(call) => Some(call.name()),
         _ => None,

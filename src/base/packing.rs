@@ -185,7 +185,7 @@ impl Packing {
     /// Shards have multiples of `whole` inputs, which is a divisor of `inputs`.
     ///
     /// The groups on the card do not cross a border of `whole` inputs. They can be smaller than the
-    /// stored groups, and then several of them have the scale of one stored group.
+    /// stored groups, and then several groups have the scale of one stored group.
     ///
     /// # Errors
     /// The reason why the card does not support the matrix.

@@ -359,6 +359,22 @@ impl Form {
         }
     }
 
+    /// Returns the number of weights of the model that a param of this shape and type has. Scales,
+    /// offsets and integers that are added to products are none.
+    #[must_use]
+    pub fn parameters(self, shape: &Shape, dtype: DType) -> usize {
+        match self {
+            Self::RowScales { .. }
+            | Self::PackedScales(_)
+            | Self::GroupScales(_)
+            | Self::GroupOffsets(_)
+            | Self::QuantParams => 0,
+            Self::Words(_) => shape.elems() * WORD,
+            _ if dtype == DType::I32 => 0,
+            _ => shape.elems(),
+        }
+    }
+
     /// Returns the matrix of a param of this shape that is read from packed rows, or `None` for
     /// other forms.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Bytes, DType, Remainder};
+use ascend_tp::base::{Bytes, Remainder};
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
@@ -10,7 +10,7 @@ use ascend_tp::exec::{communicators_wanted, memory_wanted};
 use ascend_tp::program::models::{
     GroupDim, Head, QuantisedWeight, group_dims, layer_of, quantised_weight, unpacked,
 };
-use ascend_tp::program::{Form, OpId, Program, Role, Value};
+use ascend_tp::program::{OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub(super) struct ExplainReport {
     /// Weights in 4-bit groups that become floats on the cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unpacked: Vec<UnpackedReport>,
-    /// Dims of weights whose shards are not balanced, because they end at groups.
+    /// Dims of weights with unbalanced shards, because shards end at groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) borders: Vec<BorderReport>,
     pub(super) collectives: Vec<CollectiveReport>,
@@ -254,31 +254,11 @@ fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> PassReport {
 }
 
 fn parameters(program: &Program) -> u64 {
-    let params = program.with_role(Role::Param).map(|id| &program.values[id]);
-    let is_scale = |value: &Value| {
-        let forms = value.source.as_ref().map(|source| source.form);
-        value.dtype == DType::I32
-            || matches!(
-                forms,
-                Some(
-                    Form::RowScales { .. }
-                        | Form::PackedScales(_)
-                        | Form::QuantParams
-                        | Form::GroupScales(_)
-                        | Form::GroupOffsets(_)
-                )
-            )
+    let elems = |value: &Value| match &value.source {
+        Some(source) => source.form.parameters(&value.shape, value.dtype),
+        None => value.shape.elems(),
     };
-    let elems = |value: &Value| {
-        let source = value.source.as_ref().filter(|source| matches!(source.form, Form::Words(_)));
-        let matrix = source.and_then(|source| source.form.matrix(&value.shape));
-        match matrix {
-            Some(matrix) => matrix.shape.elems() / matrix.row_elems * matrix.rows.row_elems,
-            None if is_scale(value) => 0,
-            None => value.shape.elems(),
-        }
-    };
-    params.map(|value| elems(value) as u64).sum()
+    program.with_role(Role::Param).map(|id| elems(&program.values[id]) as u64).sum()
 }
 
 fn weights(compiled: &Compiled) -> Vec<WeightReport> {

@@ -9,6 +9,7 @@ use ascend_tp::exec::ProgramId;
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::Tensor;
 use ascend_tp::timeline::{Phase, Shares};
 
 use crate::error_bar::{ErrorBar, PredictedTime};
@@ -121,7 +122,11 @@ impl StepLimits {
 
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
-    params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
+    let elems = |param: &Tensor| match &param.source {
+        Some(source) => source.form.parameters(&param.shape, param.dtype),
+        None => param.shape.elems(),
+    };
+    params.filter(|param| !param.name.starts_with(COPY)).map(|param| elems(param) as u64).sum()
 }
 
 impl RehearsalReport {

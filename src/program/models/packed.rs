@@ -58,7 +58,7 @@ fn whole_groups(packing: Packing, inputs: usize) -> Option<usize> {
 }
 
 impl LayerInputs<'_> {
-    /// Returns the packing of a layer whose weight can stay packed.
+    /// Returns the packing of a layer if the weight can stay packed.
     fn packing(&self, layer: &str) -> Option<Packing> {
         match self.config.formats.of(layer) {
             WeightFormat::Packed(packing)
@@ -152,8 +152,8 @@ pub struct GroupDim {
     pub group: usize,
 }
 
-/// Returns the dims of weights whose shards end at the groups of a format: the intermediate sizes
-/// of layers that sum them in groups.
+/// Returns the dims of weights in shards of whole groups of a format. They are the intermediate
+/// sizes of layers that sum over groups.
 #[must_use]
 pub fn group_dims(program: &Program) -> Vec<GroupDim> {
     let of_op = |op: &Op| {

@@ -26,8 +26,8 @@ pub(crate) struct Activation {
 }
 
 /// Emits the product of an activation with weight rows `[n,k]`, into the dense `out[m,n]`.
-/// Quantised weights have scales `[n]`, and packed weights scales and offsets of groups. A bias `[n]` is added before the single rounding, but
-/// separately after a quantised product.
+/// Quantised weights have scales `[n]`, and packed weights scales and offsets of groups. A bias
+/// `[n]` is added before the single rounding, but separately after a quantised or packed product.
 pub(crate) fn product(
     kind: &Kind,
     of: Activation,

@@ -39,9 +39,9 @@ impl Emit<'_> {
         self.calls.push(Call::Quantize { x, scales: divisors, out });
     }
 
-    /// Multiplies `x [m,k]` by a packed weight. `params` are its words, scales and optional offsets,
-    /// with as many elements as `[n,k/8]` and `[n,groups]`. `group` is the number of inputs per
-    /// scale.
+    /// Multiplies `x [m,k]` by a packed weight. `params` are the words, scales and optional
+    /// offsets, with as many elements as `[n,k/8]` and `[n,groups]`. `group` is the number of
+    /// inputs per scale.
     pub(super) fn packed_product(&mut self, x: View, params: Vec<View>, group: usize, out: View) {
         let (k, n) = (x.shape[1], out.shape[1]);
         let x = self.dense(x);
