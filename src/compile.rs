@@ -27,7 +27,8 @@ use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, PartMarks, cut};
 use crate::schedule::pipeline::Pipeline;
 use crate::schedule::{
-    Exchanges, Joining, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
+    Exchanges, Joining, Plan, Ranks, Scheduling, Staged, StagedStep, StepOrder, Target, schedule,
+    schedule_stages,
 };
 
 pub(crate) use adapters::with_adapters;
@@ -328,7 +329,7 @@ impl Deployment {
             homes: &marks.homes(&placed.program),
             micro_batches: &[0],
         };
-        schedule_stages(&step, StepOrder::Program, self.target)
+        schedule_stages(&step, StepOrder::Program, self.target, Ranks::All)
     }
 
     /// Assigns the layers to stages. All programs use the assignment that balances decode steps.

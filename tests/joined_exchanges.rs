@@ -191,6 +191,7 @@ fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
                         joining: Joining::InPlace,
                         order,
                         target: Target { kernels: Kernels::NONE, exchanges },
+                        ..Scheduling::default()
                     },
                 )
                 .unwrap()
@@ -227,6 +228,7 @@ fn no_operator_runs_beside_a_call_that_multiplies_and_exchanges() {
             joining: Joining::InPlace,
             order: StepOrder::Overlapped,
             target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
+            ..Scheduling::default()
         },
     )
     .unwrap();

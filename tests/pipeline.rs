@@ -7,7 +7,7 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
-use ascend_tp::schedule::{Staged, StagedStep, StepOrder, Target, schedule_stages, verify};
+use ascend_tp::schedule::{Ranks, Staged, StagedStep, StepOrder, Target, schedule_stages, verify};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::verify::{Gradients, gradients};
@@ -284,7 +284,7 @@ fn no_op_is_lost() {
     let plans = |pipeline: Pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
         let homes = &lowered.homes;
         let step = StagedStep { name: "step", pipeline, stages: 2, programs, homes, micro_batches };
-        schedule_stages(&step, StepOrder::Overlapped, Target::ANY)
+        schedule_stages(&step, StepOrder::Overlapped, Target::ANY, Ranks::All)
     };
     let found = plans(recipe.pipeline, &[last], &[0]).unwrap();
     let calls = |plan: &Plan, name: &str| {

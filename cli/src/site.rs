@@ -42,6 +42,14 @@ impl Site {
 }
 
 impl SiteOptions {
+    /// Returns the given options, in the form of a command line.
+    pub(super) fn words(&self) -> Vec<String> {
+        let profile = self.profile.as_ref().map(|path| path.display().to_string());
+        let given = [("--card", &self.card), ("--profile", &profile), ("--topology", &self.topology)];
+        let given = given.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value.clone()?]));
+        given.flatten().collect()
+    }
+
     pub(super) fn resolve(&self) -> Result<Site, Diagnostics> {
         let mut problems = Diagnostics::new();
         let profile = keep(self.profile(), &mut problems);

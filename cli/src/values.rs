@@ -204,7 +204,7 @@ enum ResidualLayout {
 
 /// Every rank has a separate plan, so compile time grows with the number of cards. Larger numbers
 /// are not useful for tensor parallelism.
-const MOST_PLANNED_CARDS: usize = 256;
+pub(super) const MOST_PLANNED_CARDS: usize = 256;
 
 pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -114,7 +114,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
         "explain",
         &[
             "wide", "help", "model", "dtype", "lora", "cards", "residual", "experts", MESH, "batch",
-            "sequence", "context", "dump", "json", "train", STEP,
+            "sequence", "context", "dump", "json", "train", STEP, "card", "profile", "topology",
         ],
     ),
     (

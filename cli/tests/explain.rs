@@ -328,3 +328,26 @@ fn every_stage_is_dumped_and_reads_back() {
     }
     assert!(text(expected[2]).contains("all_reduce"));
 }
+
+/// One card stands for all cards of its stage.
+#[test]
+fn a_training_step_of_thousands_of_cards_is_explained() {
+    let line = "explain --train qwen2.5-0.5b --dtype bf16 --seq 32 --micro-batch 1 --json";
+    let step_us = |more: &str| {
+        let report = json(&words(&format!("{line} {more}")));
+        (report["cards"].as_u64().unwrap(), report["step_us"].as_f64().unwrap())
+    };
+    let (few, more) = (
+        step_us("--mesh dp=8 --cards 8 --global-batch 8"),
+        step_us("--mesh dp=2048 --cards 2048 --global-batch 2048"),
+    );
+    assert_eq!((few.0, more.0), (8, 2048));
+    assert!(more.1 > few.1 && more.1 < 20.0 * few.1, "{few:?} {more:?}");
+    let slow = step_us("--mesh dp=8 --cards 8 --global-batch 8 --topology atlas-pcie");
+    assert!(slow.1 > few.1, "{slow:?} {few:?}");
+    let error = stderr(&words("explain qwen2.5-0.5b --cards 8 --topology atlas-pcie"));
+    assert!(
+        error.contains("options of the hardware are given without --train: found --topology atlas-pcie"),
+        "{error}"
+    );
+}

@@ -347,6 +347,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
                             joining: Joining::InPlace,
                             order: StepOrder::Overlapped,
                             target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
+                            ..Scheduling::default()
                         },
                     )
                     .unwrap(),

@@ -9,6 +9,7 @@
 
 use ascend_tp_machine::collective::slow_downs;
 use ascend_tp_machine::operator::Bound;
+use ascend_tp_machine::topology::{Fabric, Spread};
 use ascend_tp_machine::{CollectiveCost, Exchange, HostCall, OperatorCost, Profile, Topology, Work};
 use rustc_hash::FxHashMap;
 
@@ -126,14 +127,18 @@ pub struct Simulator<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
     plans: &'a [Plan],
-    /// Topology index of each rank.
-    cards: &'a [usize],
     has_transfers: bool,
     steps: Vec<Vec<Priced>>,
-    /// Ranks of each group, then sender and receiver of each transfer.
-    parties: Vec<Vec<usize>>,
-    /// Slowdown of each party by a shared bus.
-    slow_downs: Vec<f64>,
+    parties: Vec<Party>,
+}
+
+/// The ranks of a group, or sender and receiver of a transfer.
+struct Party {
+    /// Indices of the plans of the ranks.
+    plans: Vec<usize>,
+    spread: Spread,
+    /// Slowdown by a shared bus.
+    slow_down: f64,
 }
 
 impl std::fmt::Debug for Simulator<'_> {
@@ -197,6 +202,9 @@ struct Walk {
 impl<'a> Simulator<'a> {
     /// Prices every step. Rank `r` runs on card `cards[r]`. Attention reads `keys` keys per
     /// sequence; `None`: the whole capacity.
+    ///
+    /// `plans` are those of all ranks, or of the first rank of each pipeline stage. The other ranks
+    /// then arrive at every exchange at the same time.
     #[must_use]
     pub fn new(
         profile: &'a Profile,
@@ -246,16 +254,30 @@ impl<'a> Simulator<'a> {
             .iter()
             .map(|plan| plan.steps.iter().map(|step| price(plan, &step.action)).collect())
             .collect();
-        let slow_downs = shared_buses(profile, topology, &parties, cards);
+        let spread = |ranks: &Vec<usize>| {
+            Spread::of(topology, &ranks.iter().map(|rank| cards[*rank]).collect::<Vec<usize>>())
+        };
+        let spreads: Vec<Spread> = parties.iter().map(spread).collect();
+        let slow_downs = match plans.first().filter(|plan| plan.world > plans.len()) {
+            Some(plan) => {
+                spreads.iter().map(|spread| regular_sharing(profile, topology, spread, plan.world)).collect()
+            }
+            None => shared_buses(profile, topology, &parties, cards),
+        };
+        let party = |((ranks, spread), slow_down): ((Vec<usize>, Spread), f64)| {
+            let plan = |rank: &usize| plans.binary_search_by_key(rank, |plan| plan.rank).ok();
+            Party { plans: ranks.iter().filter_map(plan).collect(), spread, slow_down }
+        };
+        let parties = parties.into_iter().zip(spreads).zip(slow_downs).map(party).collect();
         let has_transfers = plans.iter().any(|plan| plan.streams().contains(&StreamKind::Transfers));
-        Self { profile, topology, plans, cards, has_transfers, steps, parties, slow_downs }
+        Self { profile, topology, plans, has_transfers, steps, parties }
     }
 
     /// Simulates one run of all plans.
     #[must_use]
     pub fn run(&self, launching: Launching) -> SimulatedRun {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, launching)).collect();
-        let groups = self.slow_downs.len();
+        let groups = self.parties.len();
         let mut meetings: Vec<Vec<GroupMeeting>> = (0..groups).map(|_| Vec::new()).collect();
         let mut costs = ExchangeCosts::default();
         let mut busy: Vec<Busy> = self.plans.iter().map(|_| Busy::default()).collect();
@@ -316,7 +338,7 @@ impl<'a> Simulator<'a> {
             host_us,
             ends_us: Ends::default(),
             marks_us: vec![0.0; plan.events],
-            met: vec![0; self.slow_downs.len()],
+            met: vec![0; self.parties.len()],
             waits: false,
             run: SimulatedRank { spans: Vec::with_capacity(plan.steps.len()), duration_us: 0.0 },
         }
@@ -361,7 +383,7 @@ impl<'a> Simulator<'a> {
                     meetings[group].resize_with(turn + 1, GroupMeeting::default);
                 }
                 let meeting = &mut meetings[group][turn];
-                let ranks = &self.parties[group];
+                let party = &self.parties[group];
                 let [before_us, behind_us] =
                     product.as_ref().map_or([0.0; 2], |product| product.around_us(node_us));
                 if !walk.waits {
@@ -374,12 +396,12 @@ impl<'a> Simulator<'a> {
                     let product_us = product.as_ref().map(|product| product.us);
                     meeting.product_us =
                         product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
-                    if meeting.arrived == ranks.len() {
+                    if meeting.arrived == party.plans.len() {
                         let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
                         let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), group));
-                        let duration_us = *cost
-                            .or_insert_with(|| self.exchange_us(exchange, bytes, product_us, ranks, group));
-                        let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
+                        let duration_us =
+                            *cost.or_insert_with(|| self.exchange_us(exchange, bytes, product_us, party));
+                        let span = self.when_free(meeting.latest_us, duration_us, &party.plans, busy);
                         meeting.end = Some(span);
                     }
                 }
@@ -397,14 +419,14 @@ impl<'a> Simulator<'a> {
         true
     }
 
-    fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
+    fn when_free(&self, from_us: f64, duration_us: f64, plans: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
         let mut start_us = from_us;
         // Collectives of a single stream are in order already.
         if self.has_transfers {
             loop {
-                let next_us = ranks
+                let next_us = plans
                     .iter()
-                    .map(|rank| busy[*rank].free_us(start_us, duration_us))
+                    .map(|plan| busy[*plan].free_us(start_us, duration_us))
                     .fold(start_us, f64::max);
                 if next_us <= start_us {
                     break;
@@ -414,23 +436,15 @@ impl<'a> Simulator<'a> {
         }
         let span = SimulatedSpan { start_us, end_us: start_us + duration_us };
         if self.has_transfers {
-            ranks.iter().for_each(|rank| busy[*rank].take(span));
+            plans.iter().for_each(|plan| busy[*plan].take(span));
         }
         span
     }
 
-    fn exchange_us(
-        &self,
-        exchange: Exchange,
-        bytes: f64,
-        product_us: f64,
-        ranks: &[usize],
-        party: usize,
-    ) -> f64 {
-        let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
-        let cost =
-            CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards).beside(product_us);
-        cost.latency_us + cost.transfer_us * self.slow_downs[party]
+    fn exchange_us(&self, exchange: Exchange, bytes: f64, product_us: f64, party: &Party) -> f64 {
+        let cost = CollectiveCost::of_spread(self.profile, self.topology, exchange, bytes, &party.spread);
+        let cost = cost.beside(product_us);
+        cost.latency_us + cost.transfer_us * party.slow_down
     }
 
     fn finish(&self, mut walk: Walk, plan: &Plan) -> SimulatedRank {
@@ -497,6 +511,21 @@ fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
         CollectiveKind::Send { to } => Some([plan.rank, ranks[to]]),
         CollectiveKind::Receive { from } => Some([ranks[from], plan.rank]),
         _ => None,
+    }
+}
+
+/// Slowdown of a group when the groups of all `world` cards communicate at once. The cards are
+/// consecutive, and their groups regular.
+fn regular_sharing(profile: &Profile, topology: &Topology, spread: &Spread, world: usize) -> f64 {
+    // So many bytes that only links matter.
+    let cost = CollectiveCost::of_spread(profile, topology, Exchange::AllReduce, 1e15, spread);
+    let bound = &topology.levels[cost.level];
+    match bound.fabric {
+        Fabric::Bus => {
+            let own: usize = spread.parts[..=cost.level].iter().product();
+            (bound.cards.min(world) / own.max(1)).max(1) as f64
+        }
+        Fabric::FullMesh | Fabric::Switch => 1.0,
     }
 }
 

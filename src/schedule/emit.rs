@@ -26,6 +26,7 @@ use crate::program::models::layer_of;
 use crate::program::op::Kind;
 use crate::program::{Known, Local, Op, OpId, Role, ValueId, by_pairs};
 
+use super::Ranks;
 use super::join::Joins;
 use super::overlap::Emitted;
 use super::plan::{
@@ -33,9 +34,9 @@ use super::plan::{
     Tensor,
 };
 
-pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
+pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize, ranks: Ranks) -> Emitted {
     let program = &placed.program;
-    let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
+    let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed, ranks));
     let mut emitter = Emitter { joins: joins.clone(), ..Emitter::new(placed, rank, 0, plan) };
     emitter.given();
     emitter.lay_out(&|_| true);
@@ -50,7 +51,7 @@ pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
 }
 
 /// Every group that some op exchanges in, the same on all ranks.
-fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
+fn groups(placed: &Placed, ranks: Ranks) -> IdVec<GroupId, Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut seen: Vec<&[AxisId]> = Vec::new();
     let exchange = |op: &&Op| op.kind.is_collective() && !op.kind.axes().is_empty();
@@ -59,7 +60,7 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
             continue;
         }
         seen.push(op.kind.axes());
-        for rank in 0..placed.mesh.cards() {
+        for rank in ranks.among(placed.mesh.cards()) {
             let group = placed.mesh.group(rank, op.kind.axes());
             if !groups.contains(&group) {
                 groups.push(group);

@@ -106,7 +106,7 @@ struct StageUnits {
 }
 
 impl StageUnits {
-    fn new(ranks: &[Emitted]) -> Self {
+    fn new(ranks: &[Emitted], inner: usize) -> Self {
         let units: Vec<Vec<Unit>> = ranks.iter().map(Emitted::units).collect();
         let mut all: Vec<Unit> = units.iter().flatten().copied().collect();
         all.sort_unstable();
@@ -118,7 +118,7 @@ impl StageUnits {
         let mut behind: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
         let mut costs = vec![UnitCost::default(); all.len()];
         for (rank, units) in ranks.iter().zip(&units) {
-            mark(rank, units, ranks.len(), &mut costs);
+            mark(rank, units, inner, &mut costs);
             order_pairs(&rank.plan, units, &mut behind);
         }
         // Received in send order.
@@ -187,7 +187,8 @@ pub(super) fn overlap(
 
 /// Tries each way to fill waits; the order that ends first is kept.
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
-    let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
+    let inner = |stage: &[Emitted]| stage[0].plan.world / ranks.len();
+    let stages: Vec<StageUnits> = ranks.iter().map(|stage| StageUnits::new(stage, inner(stage))).collect();
     let ways: &[Filling] =
         if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let tried = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
@@ -254,13 +255,13 @@ fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
     }
 }
 
-fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [UnitCost]) {
+fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], inner: usize, costs: &mut [UnitCost]) {
     for (at, (step, unit)) in plan.steps.iter().zip(units).enumerate() {
         costs[*unit].pass = begins.partition_point(|begin| *begin <= at);
         let Action::Exchange(exchange) = &step.action else { continue };
         costs[*unit].kind = match step.stream {
             StreamKind::Transfers => {
-                UnitKind::Transfer(met(plan, exchange).into_iter().map(|rank| rank / ranks).collect())
+                UnitKind::Transfer(met(plan, exchange).into_iter().map(|rank| rank / inner).collect())
             }
             _ if exchange.product.is_some() => UnitKind::Both,
             StreamKind::Compute | StreamKind::Communication => UnitKind::Collective,
@@ -430,6 +431,7 @@ mod tests {
     use crate::placement::{Mesh, Pins, Placed};
     use crate::program::op::Kind;
     use crate::program::{Builder, ValueId};
+    use crate::schedule::Ranks;
     use crate::schedule::emit::emit;
     use crate::schedule::join::Joins;
 
@@ -456,7 +458,7 @@ mod tests {
 
     fn emitted(placed: &Placed) -> Vec<Emitted> {
         let joins = Joins::of_any_memory(placed, Kernels::NONE);
-        (0..placed.mesh.cards()).map(|rank| emit(placed, &joins, rank)).collect()
+        (0..placed.mesh.cards()).map(|rank| emit(placed, &joins, rank, Ranks::All)).collect()
     }
 
     fn exchanges_before_products(plan: &Plan) -> Vec<usize> {

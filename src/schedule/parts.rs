@@ -9,6 +9,7 @@ use std::ops::Range;
 use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
 
+use super::Ranks;
 use super::emit::{OpPhase, OpPlace, Staged, StagedStep, emit};
 use super::join::Joins;
 use super::launch::{exchange, launch, product};
@@ -103,7 +104,7 @@ fn pass_times(
 ) -> BTreeMap<OpPlace, f64> {
     let profile = Profile::of(CHIP);
     let mut times = BTreeMap::new();
-    let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0).plan;
+    let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0, Ranks::First).plan;
     for step in steps {
         let Some(place) = places.get(step.op.index()).copied().flatten() else { continue };
         *times.entry(place).or_insert(0.0) += match &step.action {

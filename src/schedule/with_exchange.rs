@@ -61,12 +61,14 @@ impl JoinCandidates {
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
-            let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else {
+            // With `Ranks::First`, one rank stands for all ranks of its groups.
+            let places: Vec<usize> = ranks.iter().filter_map(|rank| place(*rank)).collect();
+            if places.len() < ranks.len().min(plans.len()) {
                 continue;
-            };
+            }
             let of_all: Vec<_> =
                 places.iter().filter_map(|at| outcomes[*at].remove(&(group, turn))).collect();
-            if of_all.len() < ranks.len() {
+            if of_all.len() < places.len() {
                 continue;
             }
             let is_taken = places

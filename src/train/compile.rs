@@ -17,7 +17,8 @@ use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{
-    Joining, OpPlace, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
+    Joining, OpPlace, Plan, Ranks, Scheduling, Staged, StagedStep, StepOrder, Target, schedule,
+    schedule_stages,
 };
 
 use super::checkpoint::{Checkpoint, ShardedTensor, Sharding};
@@ -511,9 +512,33 @@ impl StepProgram<'_> {
         layout: &Layout,
         target: Target,
     ) -> Result<Vec<Plan>, Diagnostics> {
+        self.schedule_ranks(Ranks::All, order, recipe, layout, target)
+    }
+
+    /// Returns the plans of the first rank of each stage, in the order of training.
+    ///
+    /// # Errors
+    /// As [`StepProgram::schedule`].
+    pub fn schedule_first(
+        &self,
+        recipe: &Recipe,
+        layout: &Layout,
+        target: Target,
+    ) -> Result<Vec<Plan>, Diagnostics> {
+        self.schedule_ranks(Ranks::First, StepOrder::Overlapped, recipe, layout, target)
+    }
+
+    fn schedule_ranks(
+        &self,
+        ranks: Ranks,
+        order: StepOrder,
+        recipe: &Recipe,
+        layout: &Layout,
+        target: Target,
+    ) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule(only.placed, Scheduling { joining: Joining::InPlace, order, target });
+            return schedule(only.placed, Scheduling { joining: Joining::InPlace, order, target, ranks });
         }
         let step = StagedStep {
             name: &format!(
@@ -528,7 +553,7 @@ impl StepProgram<'_> {
             homes: self.homes,
             micro_batches: &self.micro_batches,
         };
-        schedule_stages(&step, order, target)
+        schedule_stages(&step, order, target, ranks)
     }
 }
 

@@ -157,6 +157,7 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, 
                     joining: Joining::InPlace,
                     order: StepOrder::Overlapped,
                     target: Target::with_kernels(kernels),
+                    ..Scheduling::default()
                 },
             )?
             .remove(0);

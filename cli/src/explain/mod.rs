@@ -18,7 +18,7 @@ use ascend_tp::program;
 
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
-use super::values::PlannedPrecision;
+use super::values::{MOST_PLANNED_CARDS, PlannedPrecision};
 use super::{files, model, note, print_json, print_report};
 use compile::{Compiled, ExplainRequest};
 use report::ExplainReport;
@@ -27,6 +27,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.train {
         return train::run(options);
     }
+    check(options)?;
     let (name, config) = model::config(options.model.name())?;
     let (config, precision) = PlannedPrecision::of(options.dtype, config)?;
     let request = ExplainRequest::new(&config, precision, options)?;
@@ -46,6 +47,20 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         print_report(&text::render(&report))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Refuses what only `--train` takes.
+fn check(options: &ExplainOptions) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    if options.cards > MOST_PLANNED_CARDS {
+        let problem = Diagnostic::new("--cards", "too many cards without --train");
+        problems.push(problem.expected(format!("1 to {MOST_PLANNED_CARDS} cards")).found(options.cards));
+    }
+    if !options.site.words().is_empty() {
+        let problem = Diagnostic::new("explain", "options of the hardware are given without --train");
+        problems.push(problem.found(options.site.words().join(" ")).help("add --train"));
+    }
+    problems.into_result(())
 }
 
 /// Writes each stage as a text file: the program, with reshards, with collectives, and the plan of

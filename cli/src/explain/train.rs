@@ -5,6 +5,7 @@
 //!   opened.
 //! - A collective is hidden while an operator of the same card runs in parallel. The remaining time
 //!   is exposed.
+//! - Above 256 cards, the first card of each stage stands for all cards of the stage.
 //! - For exposed time, the report names the cause of the late start and the waiting consumer.
 
 use std::collections::BTreeMap;
@@ -31,9 +32,8 @@ use crate::arguments::ExplainOptions;
 use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
-use crate::site::Site;
 use crate::train::StepContext;
-use crate::values::PlannedPrecision;
+use crate::values::{MOST_PLANNED_CARDS, PlannedPrecision};
 use crate::{model, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
@@ -200,7 +200,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let mut problems = Diagnostics::new();
     let dtype = options.dtype.map(PlannedPrecision::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
-    let site = Site::default();
+    let site = options.site.resolve()?;
     let (cards, residual) = (options.cards, options.layout.residual());
     let experts = options.layout.experts();
     let on = StepContext { cards, residual, experts, model: Some(&config), site: Some(&site) };
@@ -234,8 +234,12 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         if times == 0 {
             continue;
         }
-        let plans =
-            run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::of(site.profile.soc, kernels))?;
+        let target = Target::of(site.profile.soc, kernels);
+        let plans = if cards.len() > MOST_PLANNED_CARDS {
+            run.schedule_first(&recipe, &layout, target)?
+        } else {
+            run.schedule(StepOrder::Overlapped, &recipe, &layout, target)?
+        };
         let simulated =
             Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let duration_us = |rank: usize| simulated.ranks[rank].duration_us;

@@ -55,6 +55,39 @@ fn one_captured_card_is_the_sum_of_its_kernels() {
     assert_eq!(breakdown.kernels, plan.steps.len());
 }
 
+/// The other ranks have equal shards.
+#[test]
+fn the_first_rank_of_each_stage_predicts_the_step_of_all() {
+    let config = ModelConfig { layers: 2, ..ModelConfig::preset("qwen3-32b").unwrap() };
+    let recipe = Recipe { seq: 512, global_batch: 8, ..Recipe::default() };
+    let target = Target::of(Soc::Ascend910B3, ascend_tp::base::Kernels::NONE);
+    let layouts = [
+        Layout { tensor: 2, data: 2, zero: train::Zero::Moments, residual: Residual::Seq, ..Layout::ONE },
+        Layout { context: 2, data: 2, zero: train::Zero::Weights, ..Layout::ONE },
+        Layout { tensor: 2, stages: 2, ..Layout::ONE },
+    ];
+    for layout in layouts {
+        let lowered = train::lower(&config, &recipe, &layout).unwrap();
+        for program in lowered.runs(&recipe, &layout).unwrap() {
+            let order = ascend_tp::schedule::StepOrder::Overlapped;
+            let all = program.schedule(order, &recipe, &layout, target).unwrap();
+            let first = program.schedule_first(&recipe, &layout, target).unwrap();
+            assert_eq!((all.len(), first.len()), (4, layout.stages));
+            let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+            let duration_us = |plans: &[Plan]| {
+                let simulator = Simulator::new(&profile, &topology, plans, &[0, 1, 2, 3], None);
+                simulator.run(Launching::Eager).breakdown.duration_us
+            };
+            let (of_all, of_first) = (duration_us(&all), duration_us(&first));
+            assert!(
+                (of_first / of_all - 1.0).abs() < 0.01,
+                "{layout:?} {:?}: {of_first} {of_all}",
+                program.part
+            );
+        }
+    }
+}
+
 #[test]
 fn steps_of_a_stream_follow_each_other_and_ranks_meet() {
     for cards in [3, 8] {

@@ -19,6 +19,7 @@ use crate::placement::Placed;
 use crate::program::op::Kind;
 use crate::program::{OpId, Program, Role, Value, ValueId};
 
+use super::super::Ranks;
 use super::super::memory::Reserved;
 use super::super::overlap::Emitted;
 use super::super::pipeline::{Pass, Pipeline, StageEntry, Task};
@@ -174,6 +175,7 @@ impl StagedStep<'_> {
 /// next, and outputs that cannot be summed.
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
+    ranks: Ranks,
     takes: &dyn Fn(usize, Pass) -> f64,
     transfer_us: f64,
 ) -> Result<Vec<Vec<Emitted>>, Diagnostics> {
@@ -204,7 +206,7 @@ pub(in super::super) fn emit_stages(
     let mesh = &step.programs[0].placed.mesh;
     let inner = mesh.cards();
     let mut all: Vec<Vec<usize>> = Vec::new();
-    for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed).values().to_vec()) {
+    for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed, ranks).values().to_vec()) {
         for stage in 0..step.stages {
             let ranks: Vec<usize> = ranks.iter().map(|rank| stage * inner + rank).collect();
             if !all.contains(&ranks) {
@@ -213,7 +215,8 @@ pub(in super::super) fn emit_stages(
         }
     }
     let columns = all.len();
-    all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
+    let column = |local| (0..step.stages).map(|stage| stage * inner + local).collect();
+    all.extend(ranks.among(inner).map(column));
     let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
     let entries = match step.micro_batch_places().next() {
         Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len(), takes, transfer_us),
@@ -225,7 +228,7 @@ pub(in super::super) fn emit_stages(
         let column = GroupId::from_index(columns + local);
         StageRank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
     };
-    let of_stage = |stage| (0..inner).into_par_iter().map(|local| emitted(stage, local)).collect();
+    let of_stage = |stage| ranks.among(inner).into_par_iter().map(|local| emitted(stage, local)).collect();
     Ok((0..step.stages).into_par_iter().map(of_stage).collect())
 }
 
