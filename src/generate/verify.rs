@@ -295,8 +295,7 @@ impl VerifySetup<'_> {
         let (config, run, Deployment { stages, order, .. }) =
             (&self.model.config, reference.run(&self.model.config), self.deployment);
         let on_cards = self.deployment.on_cards(precision);
-        let mut layered =
-            decoder_of_layers(config, run, on_cards, Head::AllLogits, order, stages > 1, None)?;
+        let mut layered = decoder_of_layers(config, run, on_cards, Head::AllLogits, order, stages > 1, None)?;
         if self.given.is_some() && precision != DType::F32.into() {
             choices::give(&mut layered.program);
         }

@@ -482,12 +482,16 @@ pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
-    // The intermediate size can have several dims.
-    let rows = |view: View| {
+    let views = [emit.view(0), emit.view(1), emit.out()];
+    // The intermediate size can have several dims. They become one if this needs no copy.
+    let rows = |view: &View| {
         let row = [&view.shape[..2], &[view.shape[2..].iter().product()]].concat();
-        if view.shape.rank() > 3 { view.reshape(row).unwrap_or(view) } else { view }
+        (view.shape.rank() > 3).then(|| view.reshape(row)).flatten()
     };
-    let [gate, up, out] = [emit.view(0), emit.view(1), emit.out()].map(rows);
+    let [gate, up, out] = match views.each_ref().map(rows) {
+        [Some(gate), Some(up), Some(out)] => [gate, up, out],
+        _ => views,
+    };
     let dim = out.shape.rank() - 1;
     let halves = View::side_by_side(&[gate.clone(), up.clone()]).filter(|_| out.is_contiguous());
     if let Some(x) = halves.filter(|_| gate.shape == up.shape) {
