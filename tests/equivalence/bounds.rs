@@ -89,10 +89,7 @@ pub(crate) fn bound(
         Kind::Reciprocal { .. } => (1.0, relative(expected, 4.0)),
         // The difference from the largest element is at most 2 and has the error 2 v. The
         // exponential adds 2 v, the sum n v, and the quotient v.
-        Kind::Softmax => {
-            let n = operands[0].shape.last().copied().unwrap_or_default() as f64;
-            (1.0, relative(expected, 2.0 * (4.0 + n) + 1.0))
-        }
+        Kind::Softmax => (1.0, relative(expected, 2.0 * (4.0 + row_length(operands[0])) + 1.0)),
         Kind::Candidates { parts, .. } => (1.0, candidates(operands[0], *parts, expected)),
         // With `G = Σ|x||gate|` and `U = Σ|x||up|` over h elements, both products have the error
         // (h + 2) v, silu has a slope of at most 1.1 and adds 9 v: the gated row has the error
@@ -202,11 +199,16 @@ pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f
     before.magnitude.iter().map(|parts| factor * parts).collect()
 }
 
+/// Returns the size of the last dim.
+fn row_length(x: &HostTensor) -> f64 {
+    x.shape.last().copied().unwrap_or_default() as f64
+}
+
 /// Returns the errors of candidates. Selected elements and their indices are exact. The difference
 /// from the largest element is at most 6 and has the error 6 v. The exponential adds 2 v, the sum
 /// of n elements n v, the logarithm v, and the last sum rounds its result.
 fn candidates(x: &HostTensor, parts: usize, expected: &HostTensor) -> Vec<f64> {
-    let n = (x.shape.last().copied().unwrap_or_default() / parts) as f64;
+    let n = row_length(x) / parts as f64;
     let columns = expected.shape.last().copied().unwrap_or_default();
     let error = |(at, value): (usize, &f32)| match (at + 1) % columns {
         0 => (9.0 + n) * V + V * f64::from(value.abs()),
