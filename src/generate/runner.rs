@@ -294,8 +294,9 @@ impl StepRunner {
         };
         let rows = self.logit_rows[program];
         let padded = |places: &Vec<usize>| {
-            let places = places.clone().into_iter().map(|place| place as i64);
-            places.chain(std::iter::repeat(0)).take(rows).collect::<Vec<_>>()
+            let mut places: Vec<i64> = places.iter().map(|place| *place as i64).collect();
+            places.resize(rows, 0);
+            places
         };
         let mut inputs = NamedTensors::new();
         set_places(&mut inputs, wanted.iter().flat_map(padded).collect());

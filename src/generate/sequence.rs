@@ -194,6 +194,28 @@ impl RunningSequence {
         self.request.logits || self.request.log_probabilities.is_some()
     }
 
+    /// Returns the token of the output's position `at`, or nothing if this needs all logits.
+    fn sampled(&mut self, output: RowOutput<'_>, at: usize) -> Result<Option<u32>, SamplingError> {
+        let position = self.position();
+        match output {
+            RowOutput::Token(id) => {
+                let token = u32::try_from(id).ok().filter(|token| (*token as usize) < self.vocabulary);
+                token.map(Some).ok_or(SamplingError::NoLargest)
+            }
+            RowOutput::Candidates(_) if self.needs_logits() => Ok(None),
+            RowOutput::Candidates(rows) => {
+                let (merged, allowed) = (rows.merged(at), mask(&mut self.constraint)?);
+                let found = self.sampler.sample_candidates(&merged.candidates(), position, allowed);
+                // A whole row tells more about an error.
+                Ok(found.ok().flatten())
+            }
+            RowOutput::Logits(logits) => {
+                let row = &logits[at * self.vocabulary..][..self.vocabulary];
+                self.sampler.sample(row, position, mask(&mut self.constraint)?).map(Some)
+            }
+        }
+    }
+
     /// Chooses the tokens at the positions of the drafts and at the position after them, up to the
     /// first one that is not the draft. `choice` has the first tokens.
     ///
@@ -206,32 +228,7 @@ impl RunningSequence {
     ) -> Result<bool, SamplingError> {
         self.check()?;
         for at in choice.tokens.len()..=drafts.len() {
-            let token = match output {
-                RowOutput::Token(id) => {
-                    let token = u32::try_from(id).ok().filter(|token| (*token as usize) < self.vocabulary);
-                    token.ok_or(SamplingError::NoLargest)?
-                }
-                RowOutput::Candidates(_) if self.needs_logits() => return Ok(false),
-                RowOutput::Candidates(rows) => {
-                    let position = self.position();
-                    let allowed =
-                        self.constraint.as_mut().map(|it| grammar::mask(it.as_mut())).transpose()?;
-                    let merged = rows.merged(at);
-                    let allowed = allowed.map(TokenMask::from);
-                    // A whole row tells more about an error.
-                    match self.sampler.sample_candidates(&merged.candidates(), position, allowed) {
-                        Ok(Some(token)) => token,
-                        Ok(None) | Err(_) => return Ok(false),
-                    }
-                }
-                RowOutput::Logits(logits) => {
-                    let row = &logits[at * self.vocabulary..][..self.vocabulary];
-                    let position = self.position();
-                    let allowed =
-                        self.constraint.as_mut().map(|it| grammar::mask(it.as_mut())).transpose()?;
-                    self.sampler.sample(row, position, allowed.map(TokenMask::from))?
-                }
-            };
+            let Some(token) = self.sampled(output, at)? else { return Ok(false) };
             choice.tokens.push(token);
             if self.stop_ids.contains(&token) {
                 self.finish = Some(Finish::StopId(token));
@@ -325,6 +322,12 @@ impl RunningSequence {
         self.looked_up = known.len();
         lookup.propose(drafts);
     }
+}
+
+/// Returns the tokens that the grammar allows next, if there is one.
+fn mask(constraint: &mut Option<Box<dyn Constraint>>) -> Result<Option<TokenMask<'_>>, SamplingError> {
+    let allowed = constraint.as_mut().map(|it| grammar::mask(it.as_mut())).transpose()?;
+    Ok(allowed.map(TokenMask::from))
 }
 
 /// Returns the maximum number of new tokens after a prompt.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::delta::WINDOW;
 use super::input;
-use crate::base::{DType, HostTensor, Remainder};
+use crate::base::{DType, HostTensor, Remainder, common_divisor};
 use crate::config::ModelConfig;
 use crate::program::graph::{Program, Role, ValueId};
 use crate::program::op::Kind;
@@ -122,11 +122,7 @@ impl CacheGroup {
 
 /// Returns the smallest number of tokens that is a multiple of [`PIECE`] and of a block.
 const fn aligned_tokens(rows: usize) -> usize {
-    let (mut a, mut b) = (PIECE, rows);
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    PIECE / a * rows
+    PIECE / common_divisor(PIECE, rows) * rows
 }
 
 /// Recurrent states of a layer. A state describes one sequence after a number of tokens.

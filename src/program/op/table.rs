@@ -12,7 +12,7 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands,
+    Attribute, BASE, Compression, DTypes, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands,
     after_first, all_equal, all_float, elementwise, elementwise_results, equal_floats, filtered, first,
     floats_with_index, gate_and_up, letters_with, of_experts, of_matrices, of_one_shape, of_own_tokens,
     over_last, over_pools, packed, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
@@ -21,6 +21,14 @@ use super::{
 
 /// Number of indices that f32 holds exactly.
 const EXACT_INDICES: usize = 1 << 24;
+
+/// Returns the type of a product with a packed weight.
+fn packed_types(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
+    match *dtypes {
+        [x, DType::I32, ref params @ ..] if x != DType::F32 => all_float(kind, &[&[x], params].concat()),
+        _ => Err(format!("takes 16-bit floats, i32 and 16-bit floats, found {dtypes:?}")),
+    }
+}
 
 super::ops! {
     /// Table lookup `y[…,h] = table[ids[…], h]`, with ids of any rank and table `[v, h]`.
@@ -128,10 +136,7 @@ super::ops! {
         arity: 3,
         rule: packed,
         linear: Linear::InEach(&[0]),
-        dtype: |kind, dtypes| match *dtypes {
-            [x, DType::I32, ref params @ ..] if x != DType::F32 => all_float(kind, &[&[x], params].concat()),
-            _ => Err(format!("takes 16-bit floats, i32 and 16-bit floats, found {dtypes:?}")),
-        },
+        dtype: packed_types,
         host: Host::One(host::packed_matmul),
         npu: npu::packed_matmul,
         join: Join::Product,
@@ -150,10 +155,7 @@ super::ops! {
         arity: 4,
         rule: packed,
         linear: Linear::InEach(&[0]),
-        dtype: |kind, dtypes| match *dtypes {
-            [x, DType::I32, ref params @ ..] if x != DType::F32 => all_float(kind, &[&[x], params].concat()),
-            _ => Err(format!("takes 16-bit floats, i32 and 16-bit floats, found {dtypes:?}")),
-        },
+        dtype: packed_types,
         host: Host::One(host::packed_matmul),
         npu: npu::packed_matmul,
         join: Join::Product,
