@@ -309,7 +309,7 @@ fn gptq(fields: &mut Fields<'_>, formats: &mut Formats) {
         "modules_in_block_to_quantize",
     ];
     expect(fields, "bits", None, &[4.into()]);
-    let has_order = fields.get("desc_act").and_then(Value::as_bool).unwrap_or(false);
+    let has_order = fields.optional_flag("desc_act").unwrap_or(false);
     expect(fields, "is_marlin_format", Some(&false.into()), &[false.into()]);
     expect(fields, "lm_head", Some(&false.into()), &[false.into()]);
     // Version 2 stores zero points as they are.

@@ -92,6 +92,10 @@ fn unknown_schemes_are_refused_all_at_once() {
         (json!({"quant_method": "bitsandbytes"}), "quant_method: unknown method"),
         (json!({"quant_method": "fp8"}), "weight_block_size: fp8 weights without blocks"),
         (
+            json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": "yes"}),
+            "desc_act: wrong type",
+        ),
+        (
             json!({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemv"}),
             "version: this scheme of quantised weights is not supported",
         ),
