@@ -361,6 +361,7 @@ impl Deployment {
     /// Returns a precision as the programs of this deployment have it. Sums in a fixed order and
     /// grids with rows have no packed weights.
     #[must_use]
+    #[doc(hidden)]
     pub fn on_cards(&self, precision: Precision) -> Precision {
         let is_unpacked = self.order == SumOrder::Tree || self.grid.rows > 1;
         match precision.weights {

@@ -9,7 +9,7 @@ use super::bench::{self, BenchOptions};
 use super::bind::Bind;
 use super::calibrate::{self, CalibrateOptions};
 use super::checkpoint::{self, CheckpointOptions};
-use super::data::{self, DataOptions};
+use super::data::{self, DataCommandOptions};
 use super::doctor::{self, DoctorOptions};
 use super::env::{self, EnvOptions};
 use super::failure::EXIT_CODES;
@@ -135,7 +135,7 @@ pub(super) enum Command {
     Bench(BenchOptions),
     /// Prepare, read and inspect training data
     #[command(after_help = data::EXAMPLES)]
-    Data(DataOptions),
+    Data(DataCommandOptions),
     /// Train a model
     #[command(after_help = train::EXAMPLES)]
     Train(Box<TrainOptions>),

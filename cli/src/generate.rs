@@ -27,7 +27,7 @@ use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::processes::{self, Inputs};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::prompts::{self, PromptInput};
 use super::site::keep;
 use super::{bind, detail, interrupt, model, note, print, print_json, train};
@@ -84,17 +84,17 @@ struct GenerateJob<'a> {
     model: Model,
     prompts: Vec<PromptInput>,
     precision: Precision,
-    settings: Settings,
+    settings: GenerateSettings,
 }
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct GenerateSettings {
     sampling: SamplingOptions,
     max_new_tokens: usize,
     is_by_file: bool,
 }
 
-impl Settings {
+impl GenerateSettings {
     fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
         let GenerateOptions {
             temperature,
@@ -202,7 +202,7 @@ impl<'a> GenerateJob<'a> {
         let tokenizer = tokenizer.and_then(|found| found.map_err(|found| problems.append(found)).ok());
         let prompts = prompts::read_all(options, folder, tokenizer.as_deref(), &mut problems);
         let defaults = model.as_ref().map(|model| model.generation.sampling.clone()).unwrap_or_default();
-        let mut settings = Settings::new(options, &defaults);
+        let mut settings = GenerateSettings::new(options, &defaults);
         settings.sampling.check().unwrap_or_else(|found| problems.append(found));
         if let Some(config) = &config {
             let checked = settings.sampling.check_ids(config.vocab_size);
@@ -264,7 +264,7 @@ impl<'a> GenerateJob<'a> {
             let what = counted(longest_prompt, "token");
             detail(&format!("compiling for {} of {}, prompts of {what}", self.cards, cards.description));
         }
-        let progress = Progress::start(speaks);
+        let progress = ProgressLine::start(speaks);
         let builder = Session::builder(&cards.cann, &self.model).deployment(deployment);
         let builder = match &self.options.speculate {
             Some(speculation) => builder.speculate(speculation.clone()),

@@ -19,12 +19,12 @@ const READING: &str = "reading {bar:32} {bytes} of {total_bytes}, {bytes_per_sec
 const TURN: Duration = Duration::from_millis(120);
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     loads: Once,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Starts a spinner. Nothing is drawn if stderr is not a terminal, if `speaks` is false, or
     /// with `--quiet`.
     pub(super) fn start(speaks: bool) -> Self {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_bar_moves_with_what_comes() {
-        let progress = Progress::start(true);
+        let progress = ProgressLine::start(true);
         progress.moved(Bytes(8), Bytes(16));
         assert_eq!((progress.bar.position(), progress.bar.length()), (8, Some(16)));
         progress.moved(Bytes(8), Bytes(16));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn files_move_their_bar() {
-        let progress = Progress::reading(Bytes(16));
+        let progress = ProgressLine::reading(Bytes(16));
         progress.advance(Bytes(4));
         progress.advance(Bytes(8));
         assert_eq!((progress.bar.position(), progress.bar.length()), (12, Some(16)));
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn steps_move_their_bar() {
-        let progress = Progress::training(3, 8, false);
+        let progress = ProgressLine::training(3, 8, false);
         assert_eq!((progress.bar.position(), progress.bar.length()), (3, Some(8)));
         progress.step(4, "step 3", "loss 2.5".to_owned());
         assert_eq!((progress.bar.position(), progress.bar.message().as_str()), (4, "loss 2.5"));

@@ -33,7 +33,7 @@ use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::processes::{self, Inputs};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::train::ServingMesh;
 use super::values::{DeviceKind, Fp8As, LayoutOptions, PrecisionName, positive};
 use super::{Verbosity, arguments, interrupt, is_at_least, model, note, print_report, train};
@@ -425,7 +425,7 @@ impl<'a> ServeJob<'a> {
         deployment: &Deployment,
         engine: &EngineOptions,
     ) -> Result<Session, Failure> {
-        let progress = Progress::start(engine.group.is_first());
+        let progress = ProgressLine::start(engine.group.is_first());
         let own = replica * deployment.cards..(replica + 1) * deployment.cards;
         let engine = EngineOptions {
             cards: if self.replicas > 1 { own.collect() } else { Vec::new() },

@@ -58,7 +58,7 @@ fn columns(stream: &impl AsFd) -> Option<usize> {
     tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-pub(super) fn table<const COLUMNS: usize>(headings: [(&str, Align); COLUMNS]) -> Table {
+pub(super) fn table(headings: impl IntoIterator<Item = (&'static str, Align)>) -> Table {
     Table::new(headings).within(width())
 }
 

@@ -58,7 +58,7 @@ pub(super) use mesh::{ServingMesh, cards_of_mesh, replicated_mesh, serving_mesh}
 use restarts::RestartOptions;
 use resume::{KeptState, Resumed, check_save};
 pub(super) use resume::{is_exact, sharding};
-use sample::Sample;
+use sample::SamplePrompt;
 pub(super) use step::{StepContext, StepOptions};
 
 pub(super) const EXAMPLES: &str = "\
@@ -295,7 +295,7 @@ struct TrainJob<'a> {
     checkpoint: Option<(Checkpoint, Progress)>,
     /// Newer checkpoints that are damaged.
     skipped: Vec<DamagedCheckpoint>,
-    sample: Option<Sample>,
+    sample: Option<SamplePrompt>,
 }
 
 impl<'a> TrainJob<'a> {
@@ -369,7 +369,7 @@ impl<'a> TrainJob<'a> {
             }
             let cards = if group.size() == 1 { layout.tensor } else { group.size() };
             let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
-            Sample::new(text, tokenizer, &config, cards).map_err(|found| problems.append(found)).ok()
+            SamplePrompt::new(text, tokenizer, &config, cards).map_err(|found| problems.append(found)).ok()
         });
         match (compiled, loader) {
             (Some(compiled), Some(loader)) if problems.is_empty() => {

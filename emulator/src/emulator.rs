@@ -21,7 +21,7 @@ use crate::runtime::slots::MachineSlot;
 use crate::runtime::state_callback::{CallbackSubject, StateCallback};
 use crate::runtime::thread;
 use crate::scheduler::conductor::Conductor;
-use crate::scheduler::pool::Pool;
+use crate::scheduler::pool::WorkerPool;
 use crate::scheduler::timer::Timer;
 use crate::scheduler::watch;
 use crate::strict::conductor;
@@ -113,7 +113,7 @@ struct MachineOwner {
     _conductor: Option<Conductor>,
     _timer: Option<Timer>,
     _slot: MachineSlot,
-    _pool: Pool,
+    _pool: WorkerPool,
 }
 
 impl Emulator {
@@ -153,7 +153,7 @@ impl Emulator {
             watch::try_to_see().map_err(EmulatorError::Blind)?;
         }
         let slot = MachineSlot::take().ok_or(EmulatorError::TooManyEmulators)?;
-        let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
+        let pool = WorkerPool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);
         let strict = machine.strict().map(|strict| conductor::start(Arc::clone(strict), &machine));

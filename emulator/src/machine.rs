@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak
 use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::base::stderr::MessageLog;
 use crate::config::{Config, Mode};
 use crate::faults::overlay::Faults;
@@ -29,14 +29,14 @@ use crate::runtime::state_callback::StateCallbacks;
 use crate::runtime::thread::{self, Calling, MachineKey};
 use crate::scheduler::bell::Bell;
 use crate::scheduler::launch::ReadyLaunch;
-use crate::scheduler::pool::{PoolJob, Task, Workers};
+use crate::scheduler::pool::{PoolJob, StreamTask, Workers};
 use crate::scheduler::ran;
 use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 use crate::strict::state::StrictState;
 use crate::strict::{self, Strict};
-use crate::timed::Timed;
+use crate::timed::TimedMode;
 use crate::timed::schedule::VirtualSchedule;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Machine {
     built: Instant,
     config: Config,
     strict: Option<Arc<Strict>>,
-    timed: Option<Arc<Timed>>,
+    timed: Option<Arc<TimedMode>>,
     calls: AtomicU64,
     spoken: MessageLog,
     memory: DeviceMemory,
@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     aclnn: Arc<Objects>,
     workers: Arc<Workers>,
     network: Network,
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     state_callbacks: StateCallbacks,
     /// For events, rendezvous and reports; each stream has its own condition variable.
     pub(crate) progress: Condvar,
@@ -79,7 +79,7 @@ impl Machine {
         };
         let built = Instant::now();
         let timed = match config.mode {
-            Mode::Timed { .. } => Some(Arc::new(Timed::new(&config, built))),
+            Mode::Timed { .. } => Some(Arc::new(TimedMode::new(&config, built))),
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
@@ -88,7 +88,7 @@ impl Machine {
                 .with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched(config.strict.alignment) } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
-        let mut state = State::new(
+        let mut state = MachineState::new(
             key,
             Runtime::new(config.cards),
             Scheduler::new(clock, config.exec_timeout),
@@ -125,12 +125,12 @@ impl Machine {
         self.strict.as_ref()
     }
 
-    pub(crate) fn timed(&self) -> Option<&Arc<Timed>> {
+    pub(crate) fn timed(&self) -> Option<&Arc<TimedMode>> {
         self.timed.as_ref()
     }
 
     /// Returns the site of the running call; `None` outside strict mode.
-    pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
+    pub(crate) fn site(&self, state: &MachineState, stream: Option<u64>) -> Option<Arc<CallSite>> {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
         let on = stream.and_then(|stream| state.runtime.streams.get(&stream));
@@ -138,7 +138,7 @@ impl Machine {
             thread::context(self.key).and_then(|context| state.runtime.contexts.get(&context)).map(|c| c.card)
         };
         let card = on.map(|stream| stream.card).or_else(current);
-        Some(Arc::new(Site {
+        Some(Arc::new(CallSite {
             number: calling.number,
             call: calling.name,
             thread: thread::name(self.key),
@@ -229,7 +229,7 @@ impl Machine {
 
     /// Gives ready work to the pool and wakes waiting threads after the change. The calling thread
     /// runs a brief launch itself.
-    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut MachineState) -> R) -> R {
         let (result, last) = self.update_but_one(change);
         match last {
             Some(launch) if launch.is_done_at_once() => self.run_here(launch),
@@ -239,18 +239,18 @@ impl Machine {
     }
 
     /// Returns the last ready launch, which the calling thread runs.
-    fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<ReadyLaunch>) {
+    fn update_but_one<R>(&self, change: impl FnOnce(&mut MachineState) -> R) -> (R, Option<ReadyLaunch>) {
         let mut state = self.lock();
         let result = change(&mut state);
         let last = self.flush_but_one(&mut state);
         (result, last)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, MachineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, MachineState>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -259,12 +259,12 @@ impl Machine {
     }
 
     /// Advances streams, launches the ready work, and signals waiting threads.
-    pub(crate) fn flush(&self, state: &mut State) {
+    pub(crate) fn flush(&self, state: &mut MachineState) {
         let last = self.flush_but_one(state);
         self.workers.spawn(last.map(|launch| self.job(launch)));
     }
 
-    fn flush_but_one(&self, state: &mut State) -> Option<ReadyLaunch> {
+    fn flush_but_one(&self, state: &mut MachineState) -> Option<ReadyLaunch> {
         if state.scheduler.is_conducted() {
             // The conductor starts one piece of work at a time.
             if state.is_strict() {
@@ -297,7 +297,7 @@ impl Machine {
         last
     }
 
-    fn launch(&self, state: &mut State, launch: ReadyLaunch) {
+    fn launch(&self, state: &mut MachineState, launch: ReadyLaunch) {
         let launch = match launch {
             ReadyLaunch::Matching(matching) if matching.is_with_others() => {
                 return self.launch_remote(state, *matching);
@@ -375,7 +375,7 @@ impl Machine {
                 let outcome = self.compute_on(name, &task, workers);
                 drop(task);
                 let ran = ran::take();
-                let settle = |state: &mut State| {
+                let settle = |state: &mut MachineState| {
                     state.note_touched(stream, &ran.accesses);
                     state.settle(stream, outcome);
                 };
@@ -396,11 +396,11 @@ impl Machine {
         }
     }
 
-    pub(crate) fn compute(&self, name: &'static str, task: &Task) -> Result<(), Failure> {
+    pub(crate) fn compute(&self, name: &'static str, task: &StreamTask) -> Result<(), Failure> {
         self.compute_on(name, task, &self.workers)
     }
 
-    fn compute_on(&self, name: &'static str, task: &Task, workers: &Workers) -> Result<(), Failure> {
+    fn compute_on(&self, name: &'static str, task: &StreamTask, workers: &Workers) -> Result<(), Failure> {
         let outcome = guarded(name, || task(workers));
         outcome.map_err(|failure| named(name, &failure))
     }
@@ -426,11 +426,11 @@ impl Machine {
     /// Fails if strict mode has detected that `wait` will never end.
     pub(crate) fn sleep<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, MachineState>,
         alarm: WakeSource<'_>,
         deadline: Option<Instant>,
         wait: Wait,
-    ) -> Result<MutexGuard<'a, State>, Failure> {
+    ) -> Result<MutexGuard<'a, MachineState>, Failure> {
         self.flush(&mut state);
         if let Some(turnstile) = self.turnstile() {
             let site = self.site(&state, wait.stream());
@@ -468,10 +468,10 @@ impl Machine {
     /// Fails if strict mode has detected that `wait` will never end.
     pub(crate) fn watch<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, MachineState>,
         deadline: Option<Instant>,
         wait: Wait,
-    ) -> Result<MutexGuard<'a, State>, Failure> {
+    ) -> Result<MutexGuard<'a, MachineState>, Failure> {
         if state.scheduler.is_conducted() {
             return self.sleep(state, WakeSource::Signal(&self.progress), deadline, wait);
         }

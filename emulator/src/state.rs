@@ -17,7 +17,7 @@ use crate::strict::state::StrictState;
 use crate::timed::schedule::VirtualSchedule;
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct MachineState {
     pub(crate) key: MachineKey,
     last_number: u64,
     pub(crate) runtime: Runtime,
@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) delays: Delays,
 }
 
-impl State {
+impl MachineState {
     pub(crate) fn new(
         key: MachineKey,
         runtime: Runtime,

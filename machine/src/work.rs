@@ -90,7 +90,7 @@ pub struct Work {
 /// Operations per element refer to a 32-bit lane: 16-bit floats are computed in 32 bits, and an
 /// exponential or a division counts as about 4.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Class {
+enum OperatorClass {
     /// `[.., m, k] × [.., k, n]`, starting at this tensor.
     Product(usize),
     /// Rows distributed to experts: `[rows, k] × [experts, k, n]`.
@@ -121,116 +121,116 @@ enum Class {
 }
 
 /// Sorts make log₂ n passes. About 8 passes leave the core.
-const CLASSES: &[(&str, Class)] = &[
-    ("cache_write", Class::WriteRows),
-    ("aclnnMatmul", Class::Product(0)),
-    ("aclnnMm", Class::Product(0)),
-    ("aclnnBatchMatMul", Class::Product(0)),
-    ("aclnnQuantMatmulV3", Class::Product(0)),
-    ("aclnnQuantMatmulV4", Class::Product(0)),
-    ("aclnnQuantMatmulV5", Class::Product(0)),
-    ("aclnnWeightQuantBatchMatmulV2", Class::Product(0)),
-    ("aclnnWeightQuantBatchMatmulV3", Class::Product(0)),
-    ("aclnnMatmulWeightNz", Class::Product(0)),
-    ("aclnnBatchMatMulWeightNz", Class::Product(0)),
-    ("aclnnQuantMatmulWeightNz", Class::Product(0)),
-    ("aclnnAddmm", Class::Product(1)),
-    ("aclnnInplaceAddmm", Class::Product(1)),
-    ("aclnnAddmmWeightNz", Class::Product(1)),
-    ("aclnnBaddbmm", Class::Product(1)),
-    ("aclnnInplaceBaddbmm", Class::Product(1)),
-    ("aclnnAddbmm", Class::Product(1)),
-    ("aclnnInplaceAddbmm", Class::Product(1)),
-    ("aclnnMv", Class::Pass(20.0)),
-    ("aclnnMean", Class::Pass(6.0)),
-    ("aclnnArgMax", Class::OneCore(7.0)),
-    ("aclnnDot", Class::Pass(2.0)),
-    ("aclnnConvolution", Class::Convolution),
-    ("aclnnConvolutionBackward", Class::ConvolutionGrad),
+const CLASSES: &[(&str, OperatorClass)] = &[
+    ("cache_write", OperatorClass::WriteRows),
+    ("aclnnMatmul", OperatorClass::Product(0)),
+    ("aclnnMm", OperatorClass::Product(0)),
+    ("aclnnBatchMatMul", OperatorClass::Product(0)),
+    ("aclnnQuantMatmulV3", OperatorClass::Product(0)),
+    ("aclnnQuantMatmulV4", OperatorClass::Product(0)),
+    ("aclnnQuantMatmulV5", OperatorClass::Product(0)),
+    ("aclnnWeightQuantBatchMatmulV2", OperatorClass::Product(0)),
+    ("aclnnWeightQuantBatchMatmulV3", OperatorClass::Product(0)),
+    ("aclnnMatmulWeightNz", OperatorClass::Product(0)),
+    ("aclnnBatchMatMulWeightNz", OperatorClass::Product(0)),
+    ("aclnnQuantMatmulWeightNz", OperatorClass::Product(0)),
+    ("aclnnAddmm", OperatorClass::Product(1)),
+    ("aclnnInplaceAddmm", OperatorClass::Product(1)),
+    ("aclnnAddmmWeightNz", OperatorClass::Product(1)),
+    ("aclnnBaddbmm", OperatorClass::Product(1)),
+    ("aclnnInplaceBaddbmm", OperatorClass::Product(1)),
+    ("aclnnAddbmm", OperatorClass::Product(1)),
+    ("aclnnInplaceAddbmm", OperatorClass::Product(1)),
+    ("aclnnMv", OperatorClass::Pass(20.0)),
+    ("aclnnMean", OperatorClass::Pass(6.0)),
+    ("aclnnArgMax", OperatorClass::OneCore(7.0)),
+    ("aclnnDot", OperatorClass::Pass(2.0)),
+    ("aclnnConvolution", OperatorClass::Convolution),
+    ("aclnnConvolutionBackward", OperatorClass::ConvolutionGrad),
     // The cost of the product; `CollectiveCost::beside` adds the exchange.
-    ("aclnnMatmulAllReduce", Class::Product(0)),
-    ("aclnnAllGatherMatmul", Class::Product(0)),
-    ("aclnnMatmulReduceScatter", Class::Product(0)),
-    ("aclnnGroupedMatmulV4", Class::Grouped),
-    ("aclnnGroupedMatmulV5", Class::Grouped),
-    ("aclnnGroupedMatmulAdd", Class::GroupedSums),
-    ("aclnnFusedInferAttentionScoreV2", Class::Attention),
-    ("aclnnFusedInferAttentionScoreV3", Class::Attention),
-    ("aclnnPromptFlashAttentionV3", Class::Attention),
-    ("aclnnIncreFlashAttentionV4", Class::Attention),
-    ("aclnnFlashAttentionScore", Class::Attention),
-    ("aclnnFlashAttentionScoreGrad", Class::AttentionGrad),
+    ("aclnnMatmulAllReduce", OperatorClass::Product(0)),
+    ("aclnnAllGatherMatmul", OperatorClass::Product(0)),
+    ("aclnnMatmulReduceScatter", OperatorClass::Product(0)),
+    ("aclnnGroupedMatmulV4", OperatorClass::Grouped),
+    ("aclnnGroupedMatmulV5", OperatorClass::Grouped),
+    ("aclnnGroupedMatmulAdd", OperatorClass::GroupedSums),
+    ("aclnnFusedInferAttentionScoreV2", OperatorClass::Attention),
+    ("aclnnFusedInferAttentionScoreV3", OperatorClass::Attention),
+    ("aclnnPromptFlashAttentionV3", OperatorClass::Attention),
+    ("aclnnIncreFlashAttentionV4", OperatorClass::Attention),
+    ("aclnnFlashAttentionScore", OperatorClass::Attention),
+    ("aclnnFlashAttentionScoreGrad", OperatorClass::AttentionGrad),
     // Two products and one sum per element. The exponentials concern only a few numbers per row.
-    ("aclnnRingAttentionUpdate", Class::Pass(3.0)),
-    ("aclnnEmbedding", Class::ReadRows),
-    ("aclnnIndexSelect", Class::ReadRows),
-    ("aclnnGatherV2", Class::ReadRows),
-    ("aclnnGather", Class::ReadRows),
-    ("aclnnInplaceIndexCopy", Class::WriteRows),
-    ("aclnnInplaceScatterUpdate", Class::WriteRows),
-    ("aclnnScatterPaKvCache", Class::WriteRows),
-    ("aclnnScatterAdd", Class::WriteRows),
-    ("aclnnIndexAdd", Class::WriteRows),
-    ("aclnnEmbeddingDenseBackward", Class::WriteRows),
-    ("aclnnExp", Class::Pass(4.0)),
-    ("aclnnLog", Class::Pass(4.0)),
-    ("aclnnSqrt", Class::Pass(4.0)),
-    ("aclnnRsqrt", Class::Pass(4.0)),
-    ("aclnnReciprocal", Class::Pass(4.0)),
-    ("aclnnDiv", Class::Pass(4.0)),
-    ("aclnnDivs", Class::Pass(4.0)),
-    ("aclnnInplaceDiv", Class::Pass(4.0)),
-    ("aclnnInplaceDivs", Class::Pass(4.0)),
-    ("aclnnAddcmul", Class::Pass(3.0)),
-    ("aclnnInplaceAddcmul", Class::Pass(3.0)),
-    ("aclnnAddcdiv", Class::Pass(6.0)),
-    ("aclnnInplaceAddcdiv", Class::Pass(6.0)),
-    ("aclnnLerp", Class::Pass(3.0)),
-    ("aclnnInplaceLerp", Class::Pass(3.0)),
-    ("aclnnLerps", Class::Pass(3.0)),
-    ("aclnnInplaceLerps", Class::Pass(3.0)),
-    ("aclnnTanh", Class::Pass(10.0)),
-    ("aclnnSigmoid", Class::Pass(9.0)),
-    ("aclnnSilu", Class::Pass(10.0)),
-    ("aclnnSiluBackward", Class::Pass(14.0)),
-    ("aclnnGelu", Class::Pass(14.0)),
-    ("aclnnGeluBackward", Class::Pass(20.0)),
-    ("aclnnSwiGlu", Class::Rows(6.0)),
-    ("aclnnSwiGluGrad", Class::Rows(8.0)),
-    ("aclnnPowTensorScalar", Class::Pass(8.0)),
-    ("aclnnDynamicQuant", Class::Quantisation(7.0, 18_000.0)),
-    ("aclnnRmsNorm", Class::Rows(9.0)),
-    ("aclnnAddRmsNorm", Class::Rows(25.0)),
-    ("aclnnAddRmsNormDynamicQuant", Class::Rows(30.0)),
-    ("aclnnRmsNormGrad", Class::Rows(8.0)),
-    ("aclnnLayerNorm", Class::Rows(6.0)),
-    ("aclnnSoftmax", Class::Rows(8.0)),
-    ("aclnnLogSoftmax", Class::Rows(8.0)),
-    ("aclnnSoftmaxBackward", Class::Rows(4.0)),
-    ("aclnnCrossEntropyLoss", Class::Rows(8.0)),
-    ("aclnnCrossEntropyLossGrad", Class::Rows(6.0)),
-    ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
-    ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
-    ("aclnnApplyRotaryPosEmb", Class::Pass(4.0)),
+    ("aclnnRingAttentionUpdate", OperatorClass::Pass(3.0)),
+    ("aclnnEmbedding", OperatorClass::ReadRows),
+    ("aclnnIndexSelect", OperatorClass::ReadRows),
+    ("aclnnGatherV2", OperatorClass::ReadRows),
+    ("aclnnGather", OperatorClass::ReadRows),
+    ("aclnnInplaceIndexCopy", OperatorClass::WriteRows),
+    ("aclnnInplaceScatterUpdate", OperatorClass::WriteRows),
+    ("aclnnScatterPaKvCache", OperatorClass::WriteRows),
+    ("aclnnScatterAdd", OperatorClass::WriteRows),
+    ("aclnnIndexAdd", OperatorClass::WriteRows),
+    ("aclnnEmbeddingDenseBackward", OperatorClass::WriteRows),
+    ("aclnnExp", OperatorClass::Pass(4.0)),
+    ("aclnnLog", OperatorClass::Pass(4.0)),
+    ("aclnnSqrt", OperatorClass::Pass(4.0)),
+    ("aclnnRsqrt", OperatorClass::Pass(4.0)),
+    ("aclnnReciprocal", OperatorClass::Pass(4.0)),
+    ("aclnnDiv", OperatorClass::Pass(4.0)),
+    ("aclnnDivs", OperatorClass::Pass(4.0)),
+    ("aclnnInplaceDiv", OperatorClass::Pass(4.0)),
+    ("aclnnInplaceDivs", OperatorClass::Pass(4.0)),
+    ("aclnnAddcmul", OperatorClass::Pass(3.0)),
+    ("aclnnInplaceAddcmul", OperatorClass::Pass(3.0)),
+    ("aclnnAddcdiv", OperatorClass::Pass(6.0)),
+    ("aclnnInplaceAddcdiv", OperatorClass::Pass(6.0)),
+    ("aclnnLerp", OperatorClass::Pass(3.0)),
+    ("aclnnInplaceLerp", OperatorClass::Pass(3.0)),
+    ("aclnnLerps", OperatorClass::Pass(3.0)),
+    ("aclnnInplaceLerps", OperatorClass::Pass(3.0)),
+    ("aclnnTanh", OperatorClass::Pass(10.0)),
+    ("aclnnSigmoid", OperatorClass::Pass(9.0)),
+    ("aclnnSilu", OperatorClass::Pass(10.0)),
+    ("aclnnSiluBackward", OperatorClass::Pass(14.0)),
+    ("aclnnGelu", OperatorClass::Pass(14.0)),
+    ("aclnnGeluBackward", OperatorClass::Pass(20.0)),
+    ("aclnnSwiGlu", OperatorClass::Rows(6.0)),
+    ("aclnnSwiGluGrad", OperatorClass::Rows(8.0)),
+    ("aclnnPowTensorScalar", OperatorClass::Pass(8.0)),
+    ("aclnnDynamicQuant", OperatorClass::Quantisation(7.0, 18_000.0)),
+    ("aclnnRmsNorm", OperatorClass::Rows(9.0)),
+    ("aclnnAddRmsNorm", OperatorClass::Rows(25.0)),
+    ("aclnnAddRmsNormDynamicQuant", OperatorClass::Rows(30.0)),
+    ("aclnnRmsNormGrad", OperatorClass::Rows(8.0)),
+    ("aclnnLayerNorm", OperatorClass::Rows(6.0)),
+    ("aclnnSoftmax", OperatorClass::Rows(8.0)),
+    ("aclnnLogSoftmax", OperatorClass::Rows(8.0)),
+    ("aclnnSoftmaxBackward", OperatorClass::Rows(4.0)),
+    ("aclnnCrossEntropyLoss", OperatorClass::Rows(8.0)),
+    ("aclnnCrossEntropyLossGrad", OperatorClass::Rows(6.0)),
+    ("aclnnRotaryPositionEmbedding", OperatorClass::Pass(4.0)),
+    ("aclnnRotaryPositionEmbeddingGrad", OperatorClass::Pass(4.0)),
+    ("aclnnApplyRotaryPosEmb", OperatorClass::Pass(4.0)),
     // A root, two divisions, and 12 further operations.
-    ("aclnnApplyAdamWV2", Class::Pass(24.0)),
-    ("aclnnInplaceCopy", Class::Pass(0.0)),
-    ("aclnnInplaceZero", Class::Pass(0.0)),
-    ("aclnnInplaceOne", Class::Pass(0.0)),
-    ("aclnnInplaceFillScalar", Class::Pass(0.0)),
-    ("aclnnCat", Class::Pass(0.0)),
-    ("aclnnPermute", Class::Pass(0.0)),
-    ("aclnnSlice", Class::Pass(0.0)),
-    ("aclnnRepeat", Class::Pass(0.0)),
-    ("aclnnExpand", Class::Pass(0.0)),
-    ("aclnnConstantPadNd", Class::Pass(0.0)),
-    ("aclnnTopk", Class::Rows(12.0)),
-    ("aclnnCumsum", Class::Rows(2.0)),
-    ("aclnnSort", Class::Passes(8.0, 20.0)),
-    ("aclnnArgsort", Class::Passes(8.0, 20.0)),
-    ("aclnnKthvalue", Class::Passes(8.0, 20.0)),
-    ("aclnnMedian", Class::Passes(8.0, 20.0)),
-    ("aclnnMedianDim", Class::Passes(8.0, 20.0)),
+    ("aclnnApplyAdamWV2", OperatorClass::Pass(24.0)),
+    ("aclnnInplaceCopy", OperatorClass::Pass(0.0)),
+    ("aclnnInplaceZero", OperatorClass::Pass(0.0)),
+    ("aclnnInplaceOne", OperatorClass::Pass(0.0)),
+    ("aclnnInplaceFillScalar", OperatorClass::Pass(0.0)),
+    ("aclnnCat", OperatorClass::Pass(0.0)),
+    ("aclnnPermute", OperatorClass::Pass(0.0)),
+    ("aclnnSlice", OperatorClass::Pass(0.0)),
+    ("aclnnRepeat", OperatorClass::Pass(0.0)),
+    ("aclnnExpand", OperatorClass::Pass(0.0)),
+    ("aclnnConstantPadNd", OperatorClass::Pass(0.0)),
+    ("aclnnTopk", OperatorClass::Rows(12.0)),
+    ("aclnnCumsum", OperatorClass::Rows(2.0)),
+    ("aclnnSort", OperatorClass::Passes(8.0, 20.0)),
+    ("aclnnArgsort", OperatorClass::Passes(8.0, 20.0)),
+    ("aclnnKthvalue", OperatorClass::Passes(8.0, 20.0)),
+    ("aclnnMedian", OperatorClass::Passes(8.0, 20.0)),
+    ("aclnnMedianDim", OperatorClass::Passes(8.0, 20.0)),
 ];
 
 /// Per score: scale, running maximum, difference, exponential, sum, and the cast to 16 bits.
@@ -260,49 +260,49 @@ impl Work {
         let class = CLASSES
             .iter()
             .find(|(name, _)| *name == launch.operator)
-            .map_or(Class::Pass(1.0), |(_, class)| *class);
+            .map_or(OperatorClass::Pass(1.0), |(_, class)| *class);
         let mut work = Self::pass(&launch.operands);
         match class {
-            Class::Product(first) => work.product(&launch.operands, first),
-            Class::Grouped => work.grouped(&launch.operands),
-            Class::GroupedSums => work.grouped_sums(&launch.operands),
-            Class::Attention => work.attention(&launch.operands, 1.0),
-            Class::AttentionGrad => work.attention(&launch.operands, 2.5),
-            Class::Convolution => {
+            OperatorClass::Product(first) => work.product(&launch.operands, first),
+            OperatorClass::Grouped => work.grouped(&launch.operands),
+            OperatorClass::GroupedSums => work.grouped_sums(&launch.operands),
+            OperatorClass::Attention => work.attention(&launch.operands, 1.0),
+            OperatorClass::AttentionGrad => work.attention(&launch.operands, 2.5),
+            OperatorClass::Convolution => {
                 if let [x, weight, ..] = &launch.operands[..] {
                     let out = launch.operands.iter().find(|operand| operand.access != Access::Read);
                     out.into_iter().for_each(|out| work.convolution([x, weight, out], 1));
                 }
             }
-            Class::ConvolutionGrad => {
+            OperatorClass::ConvolutionGrad => {
                 if let [grad, x, weight, rest @ ..] = &launch.operands[..] {
                     let wanted = rest.iter().filter(|operand| operand.dims.len() > 1).count();
                     work.convolution([x, weight, grad], wanted);
                 }
             }
-            Class::Pass(operations) => work.vector_operations *= operations,
-            Class::Rows(operations) => {
+            OperatorClass::Pass(operations) => work.vector_operations *= operations,
+            OperatorClass::Rows(operations) => {
                 work.vector_operations *= operations;
                 work.tasks = rows(launch.operands.iter().max_by_key(|operand| operand.len()));
             }
-            Class::Quantisation(operations, of_row) => {
+            OperatorClass::Quantisation(operations, of_row) => {
                 work.tasks = rows(launch.operands.first());
                 let is_8bit = launch.operands.iter().any(|operand| operand.element == Element::I8);
                 let of_rows = if is_8bit { of_row * work.tasks } else { 0.0 };
                 work.vector_operations = operations * work.vector_operations + of_rows;
             }
-            Class::OneCore(operations) => {
+            OperatorClass::OneCore(operations) => {
                 work.vector_operations *= operations;
                 work.tasks = 1.0;
             }
-            Class::Passes(passes, operations) => {
+            OperatorClass::Passes(passes, operations) => {
                 work.vector_operations *= operations;
                 for bytes in [&mut work.read_bytes, &mut work.written_bytes, &mut work.passing_bytes] {
                     *bytes *= passes;
                 }
             }
-            Class::ReadRows => work.read_rows(&launch.operands),
-            Class::WriteRows => work.write_rows(&launch.operands),
+            OperatorClass::ReadRows => work.read_rows(&launch.operands),
+            OperatorClass::WriteRows => work.write_rows(&launch.operands),
         }
         work
     }

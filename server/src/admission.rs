@@ -38,11 +38,11 @@ pub(crate) enum AdmissionError {
 #[derive(Debug)]
 pub(crate) struct Admission {
     limits: AdmissionLimits,
-    queue: Mutex<Queue>,
+    queue: Mutex<AdmissionQueue>,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct AdmissionQueue {
     free: usize,
     waiting: BTreeMap<Position, Waiter>,
     next: u64,
@@ -72,18 +72,18 @@ pub(crate) struct Permit {
 
 /// Whether a part of the request already runs. Later parts wait without limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RequestProgress {
     First,
     Later,
 }
 
 impl Admission {
     pub(crate) fn new(limits: AdmissionLimits) -> Arc<Self> {
-        let queue = Queue { free: limits.running, waiting: BTreeMap::new(), next: 0 };
+        let queue = AdmissionQueue { free: limits.running, waiting: BTreeMap::new(), next: 0 };
         Arc::new(Self { limits, queue: Mutex::new(queue) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, AdmissionQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl Admission {
         self: &Arc<Self>,
         sequences: usize,
         priority: i32,
-        part: Part,
+        part: RequestProgress,
     ) -> Result<Permit, AdmissionError> {
         let (admitted, permit) = oneshot::channel();
         let _place = self.enter(sequences, priority, part, admitted)?;
@@ -110,8 +110,10 @@ impl Admission {
         // The sender is dropped only with the place, which lives longer.
         let permit = async { permit.await.map_err(|_gone| late) };
         match part {
-            Part::Later => permit.await,
-            Part::First => tokio::time::timeout(self.limits.wait, permit).await.unwrap_or(Err(late)),
+            RequestProgress::Later => permit.await,
+            RequestProgress::First => {
+                tokio::time::timeout(self.limits.wait, permit).await.unwrap_or(Err(late))
+            }
         }
     }
 
@@ -120,10 +122,10 @@ impl Admission {
         self: &Arc<Self>,
         sequences: usize,
         priority: i32,
-        part: Part,
+        part: RequestProgress,
         admitted: oneshot::Sender<Permit>,
     ) -> Result<QueuePlace, AdmissionError> {
-        let is_new = part == Part::First;
+        let is_new = part == RequestProgress::First;
         let sequences = sequences.min(self.limits.running);
         let mut queue = self.lock();
         let others = queue.waiting.values().filter(|waiter| waiter.is_new).count();
@@ -142,7 +144,7 @@ impl Admission {
         let mut queue = self.lock();
         let mut gone = Vec::new();
         loop {
-            let Queue { free, waiting, .. } = &mut *queue;
+            let AdmissionQueue { free, waiting, .. } = &mut *queue;
             let Some(first) = waiting.first_entry().filter(|first| first.get().sequences <= *free) else {
                 break;
             };
@@ -202,20 +204,23 @@ mod tests {
     fn the_queue_is_bounded_and_a_place_comes_back() {
         run(async {
             let admission = Admission::new(limits(2, 1));
-            let two = admission.admit(2, 0, Part::First).await.unwrap();
+            let two = admission.admit(2, 0, RequestProgress::First).await.unwrap();
             let waits = tokio::spawn({
                 let admission = Arc::clone(&admission);
-                async move { admission.admit(1, 0, Part::First).await }
+                async move { admission.admit(1, 0, RequestProgress::First).await }
             });
             turns().await;
             assert_eq!(admission.waiting(), 1);
-            assert_eq!(admission.admit(1, 0, Part::First).await.unwrap_err(), AdmissionError::Full(1));
+            assert_eq!(
+                admission.admit(1, 0, RequestProgress::First).await.unwrap_err(),
+                AdmissionError::Full(1)
+            );
             // A client that leaves frees its place.
             waits.abort();
             assert!(waits.await.unwrap_err().is_cancelled());
             assert_eq!(admission.waiting(), 0);
             drop(two);
-            let all = admission.admit(9, 0, Part::First).await.unwrap();
+            let all = admission.admit(9, 0, RequestProgress::First).await.unwrap();
             assert_eq!((admission.lock().free, all.sequences), (0, 2));
         });
     }
@@ -224,8 +229,8 @@ mod tests {
     fn a_request_waits_for_a_limited_time() {
         run(async {
             let admission = Admission::new(AdmissionLimits { wait: Duration::ZERO, ..limits(1, 9) });
-            let one = admission.admit(1, 0, Part::First).await.unwrap();
-            let late = admission.admit(1, 0, Part::First).await.unwrap_err();
+            let one = admission.admit(1, 0, RequestProgress::First).await.unwrap();
+            let late = admission.admit(1, 0, RequestProgress::First).await.unwrap_err();
             assert_eq!((late, admission.waiting()), (AdmissionError::TimedOut(Duration::ZERO), 0));
             drop(one);
         });
@@ -235,13 +240,13 @@ mod tests {
     fn requests_start_by_priority_then_by_arrival() {
         run(async {
             let admission = Admission::new(limits(1, 9));
-            let first = admission.admit(1, 0, Part::First).await.unwrap();
+            let first = admission.admit(1, 0, RequestProgress::First).await.unwrap();
             let order = Arc::new(Mutex::new(Vec::new()));
             let mut tasks = Vec::new();
             for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", -1)] {
                 let (admission, order) = (Arc::clone(&admission), Arc::clone(&order));
                 tasks.push(tokio::spawn(async move {
-                    let permit = admission.admit(1, priority, Part::First).await.unwrap();
+                    let permit = admission.admit(1, priority, RequestProgress::First).await.unwrap();
                     order.lock().unwrap().push(name);
                     drop(permit);
                 }));

@@ -21,13 +21,13 @@ use serde_json::{Map, Value, json};
 
 use crate::chat::{ChatAnswer, ChatDelta, ChatEnd, ChatPlan};
 use crate::error::ApiError;
-use crate::fields::{Fields, RefusedField, short};
-use crate::generation::{Event, Generation};
+use crate::fields::{RefusedField, RequestFields, short};
+use crate::generation::{GenerationEvent, GenerationRequest};
 use crate::openai::messages::{Conversation, Tool, ToolChoice};
 use crate::openai::sampling::{Settings, check_stops, refused, within};
 use crate::openai::stream::{self, Chunks};
 use crate::output::{AnswerPart, CallCount};
-use crate::routes::{Call, new_id, off_reactor};
+use crate::routes::{AuthorizedRequest, new_id, off_reactor};
 use crate::state::ServerState;
 
 /// Fields that would change the answer.
@@ -41,7 +41,7 @@ const REFUSED: &[RefusedField] = &[
 const ERROR_PREFIX: &str = "Error: ";
 
 /// Answers a request. Errors before the body was read have Anthropic's form too.
-pub(crate) async fn respond(call: Result<Call, ApiError>) -> Response {
+pub(crate) async fn respond(call: Result<AuthorizedRequest, ApiError>) -> Response {
     let answered = match call {
         Ok(call) => answer(call).await,
         Err(error) => Err(error),
@@ -68,13 +68,13 @@ const fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-async fn answer(call: Call) -> Result<Response, ApiError> {
+async fn answer(call: AuthorizedRequest) -> Result<Response, ApiError> {
     let mut record = call.record("/v1/messages");
     let state = Arc::clone(&call.state);
     let read = off_reactor(move || read(&call.state, &call.body)).await;
     let MessageJob { request, answer, model, streams } = record.check(read)?;
     record.set_request(answer.usage.prompt_tokens, 1, answer.seed);
-    let generation = Generation::new(&state, vec![request], 1, answer.shown.clone(), record);
+    let generation = GenerationRequest::new(&state, vec![request], 1, answer.shown.clone(), record);
     let head = MessageHead { id: format!("msg_{}", new_id()), model };
     if streams {
         stream::respond(generation, StreamedMessage { head, answer, block: None, blocks: 0 }).await
@@ -127,7 +127,7 @@ fn stop_reason(end: &ChatEnd) -> (Value, Value) {
 }
 
 fn read(state: &Arc<ServerState>, body: &[u8]) -> Result<MessageJob, ApiError> {
-    let mut fields = Fields::of_body(body)?;
+    let mut fields = RequestFields::of_body(body)?;
     let stops = fields.take::<Vec<String>>("stop_sequences").unwrap_or_default();
     let mut settings = Settings::read(&mut fields, state);
     if settings.max_tokens.is_none() && fields.problems.is_empty() {
@@ -149,12 +149,12 @@ fn read(state: &Arc<ServerState>, body: &[u8]) -> Result<MessageJob, ApiError> {
 /// A content: a text or blocks.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum AnthropicContent {
     Text(String),
     Blocks(Vec<Value>),
 }
 
-impl Content {
+impl AnthropicContent {
     fn blocks(self) -> Vec<Value> {
         match self {
             Self::Text(text) => vec![json!({"type": "text", "text": text})],
@@ -163,9 +163,9 @@ impl Content {
     }
 }
 
-fn conversation(fields: &mut Fields) -> (Conversation, CallCount) {
+fn conversation(fields: &mut RequestFields) -> (Conversation, CallCount) {
     let mut messages = Vec::new();
-    if let Some(system) = fields.take::<Content>("system") {
+    if let Some(system) = fields.take::<AnthropicContent>("system") {
         let text = text_of(fields, "system", &system.blocks());
         messages.push(Message::new("system", text));
     }
@@ -177,7 +177,7 @@ fn conversation(fields: &mut Fields) -> (Conversation, CallCount) {
         let place = format!("messages[{at}]");
         let read = within(fields, &place, value, |message| {
             let role = message.require::<String>("role")?;
-            let content = message.require::<Content>("content")?;
+            let content = message.require::<AnthropicContent>("content")?;
             Some(turn(message, &role, content.blocks()))
         });
         messages.extend(read.unwrap_or_default());
@@ -212,14 +212,14 @@ fn conversation(fields: &mut Fields) -> (Conversation, CallCount) {
 }
 
 /// Returns the variable of templates that turns reasoning on or off.
-fn thinking(fields: &mut Fields) -> Option<MessageField> {
+fn thinking(fields: &mut RequestFields) -> Option<MessageField> {
     let thinking = fields.take::<Map<String, Value>>("thinking")?;
     let is_on = thinking.get("type").and_then(Value::as_str) != Some("disabled");
     Some(MessageField { name: "enable_thinking".to_owned(), json: is_on.to_string() })
 }
 
 /// Returns the messages of a turn: results of tools come as messages of their own.
-fn turn(fields: &mut Fields, role: &str, blocks: Vec<Value>) -> Vec<Message> {
+fn turn(fields: &mut RequestFields, role: &str, blocks: Vec<Value>) -> Vec<Message> {
     let mut messages = Vec::new();
     let (mut texts, mut calls, mut reasoning) = (Vec::new(), Vec::new(), Vec::new());
     for mut block in blocks {
@@ -232,12 +232,12 @@ fn turn(fields: &mut Fields, role: &str, blocks: Vec<Value>) -> Vec<Message> {
             Some("tool_result") => {
                 let content = match block["content"].take() {
                     Value::Null => Vec::new(),
-                    content => serde_json::from_value::<Content>(content).map_or_else(
+                    content => serde_json::from_value::<AnthropicContent>(content).map_or_else(
                         |_malformed| {
                             fields.problem("content", "has a tool_result whose content is malformed");
                             Vec::new()
                         },
-                        Content::blocks,
+                        AnthropicContent::blocks,
                     ),
                 };
                 let mut text = text_of(fields, "content", &content);
@@ -270,7 +270,7 @@ fn turn(fields: &mut Fields, role: &str, blocks: Vec<Value>) -> Vec<Message> {
     messages
 }
 
-fn text_of(fields: &mut Fields, name: &str, blocks: &[Value]) -> String {
+fn text_of(fields: &mut RequestFields, name: &str, blocks: &[Value]) -> String {
     let mut texts = Vec::new();
     for block in blocks {
         if fields.has_many_problems() {
@@ -289,7 +289,7 @@ fn text_of(fields: &mut Fields, name: &str, blocks: &[Value]) -> String {
     texts.join("\n")
 }
 
-fn tools(fields: &mut Fields) -> Vec<Tool> {
+fn tools(fields: &mut RequestFields) -> Vec<Tool> {
     let values = fields.take::<Vec<Box<RawValue>>>("tools").unwrap_or_default();
     let tools = values.iter().enumerate().filter_map(|(at, value)| {
         within(fields, &format!("tools[{at}]"), value, |tool| {
@@ -305,42 +305,42 @@ fn tools(fields: &mut Fields) -> Vec<Tool> {
 }
 
 async fn whole(
-    mut generation: Generation,
+    mut generation: GenerationRequest,
     mut answer: ChatAnswer,
     head: &MessageHead,
 ) -> Result<Response, ApiError> {
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<AnswerBlock> = Vec::new();
     let mut ended = None;
     while let Some(event) = generation.next().await? {
         let ChatDelta { parts, end, .. } = delta(&mut answer, event);
         for part in parts {
             match blocks.last_mut().filter(|last| last.takes(&part)) {
                 Some(last) => last.add(part),
-                None => blocks.push(Block::of(part)),
+                None => blocks.push(AnswerBlock::of(part)),
             }
         }
         ended = end.or(ended);
     }
-    let content: Value = blocks.into_iter().map(Block::json).collect();
+    let content: Value = blocks.into_iter().map(AnswerBlock::json).collect();
     Ok(Json(head.message(&content, ended.as_ref(), &answer)).into_response())
 }
 
-fn delta(answer: &mut ChatAnswer, event: Event) -> ChatDelta {
+fn delta(answer: &mut ChatAnswer, event: GenerationEvent) -> ChatDelta {
     match event {
-        Event::Token(token) => answer.token(token),
-        Event::End(end) => answer.end(end),
+        GenerationEvent::Token(token) => answer.token(token),
+        GenerationEvent::End(end) => answer.end(end),
     }
 }
 
 /// A content block of an answer.
 #[derive(Debug)]
-enum Block {
+enum AnswerBlock {
     Text(String),
     Thinking(String),
     ToolUse { id: String, name: String, arguments: String },
 }
 
-impl Block {
+impl AnswerBlock {
     fn of(part: AnswerPart) -> Self {
         match part {
             AnswerPart::Text(text) => Self::Text(text),
@@ -400,7 +400,7 @@ struct StreamedMessage {
     head: MessageHead,
     answer: ChatAnswer,
     /// The block that is open.
-    block: Option<Block>,
+    block: Option<AnswerBlock>,
     /// Number of blocks that have begun.
     blocks: usize,
 }
@@ -428,7 +428,7 @@ impl StreamedMessage {
         };
         if !self.block.as_ref().is_some_and(|block| block.takes(&part)) {
             self.close(events);
-            let block = Block::of(part);
+            let block = AnswerBlock::of(part);
             events.push(named(&json!({"type": "content_block_start", "index": self.blocks,
                 "content_block": block.start()})));
             self.block = Some(block);
@@ -448,7 +448,7 @@ impl StreamedMessage {
 }
 
 impl Chunks for StreamedMessage {
-    fn on_event(&mut self, event: Event) -> Vec<Bytes> {
+    fn on_event(&mut self, event: GenerationEvent) -> Vec<Bytes> {
         let mut events = Vec::new();
         let is_first = self.answer.usage.new_tokens == 0;
         if is_first {
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn the_result_of_a_tool_tells_errors_apart() {
         for (is_error, expected) in [(true, "Error: no such file"), (false, "no such file")] {
-            let mut fields = Fields::of_body(b"{}").unwrap();
+            let mut fields = RequestFields::of_body(b"{}").unwrap();
             let result = json!({"type": "tool_result", "tool_use_id": "a", "is_error": is_error,
                 "content": "no such file"});
             let messages = turn(&mut fields, "user", vec![result]);

@@ -12,7 +12,7 @@ use ascend_tp::base::Diagnostic;
 use ascend_tp::generate::{ConstraintCompiler as _, Finish, Grammar, LogProbabilities, Request};
 
 use crate::error::ApiError;
-use crate::fields::Fields;
+use crate::fields::RequestFields;
 use crate::generation::{EndEvent, TokenEvent};
 use crate::openai::messages::{Conversation, Tool, ToolChoice};
 use crate::openai::sampling::Settings;
@@ -82,7 +82,7 @@ impl ChatPlan {
     pub(crate) fn prepare(
         self,
         state: &Arc<ServerState>,
-        mut fields: Fields,
+        mut fields: RequestFields,
     ) -> Result<(Request, ChatAnswer), ApiError> {
         let texts = &state.texts;
         let kind = self.tool_parser(state, &mut fields);
@@ -131,7 +131,7 @@ impl ChatPlan {
     }
 
     /// Returns the format of tool calls, if the answer may have any.
-    fn tool_parser(&self, state: &ServerState, fields: &mut Fields) -> Option<ToolParserKind> {
+    fn tool_parser(&self, state: &ServerState, fields: &mut RequestFields) -> Option<ToolParserKind> {
         if self.conversation.tools.is_empty() {
             return None;
         }

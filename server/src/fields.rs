@@ -19,14 +19,14 @@ pub(crate) const MAX_PROBLEMS: usize = 100;
 
 /// The fields of an object, and the problems found so far.
 #[derive(Debug)]
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     /// Prefix of the names in problems, such as `messages[2].`.
     place: String,
     values: BTreeMap<String, Box<RawValue>>,
     pub(crate) problems: Diagnostics,
 }
 
-impl Fields {
+impl RequestFields {
     /// Reads the object of a body.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn all_problems_come_at_once() {
         let body = br#"{"a": "x", "b": null, "c": -1, "suffix": "s", "echo": false}"#;
-        let mut fields = Fields::of_body(body).unwrap();
+        let mut fields = RequestFields::of_body(body).unwrap();
         assert_eq!(fields.take::<f32>("a"), None);
         assert_eq!(fields.require::<usize>("b"), None);
         assert_eq!(fields.take::<u32>("c"), None);
@@ -177,9 +177,9 @@ mod tests {
     fn a_body_is_an_object() {
         let nested = "[".repeat(100_000);
         for body in ["", "[]", "1", "{", r#"{"a": 1e}"#, &format!("{{\"a\": {nested}"), "\u{FFFD}"] {
-            let error = Fields::of_body(body.as_bytes()).unwrap_err();
+            let error = RequestFields::of_body(body.as_bytes()).unwrap_err();
             assert!(error.message.starts_with("the body is not a JSON object"), "{error}");
         }
-        assert!(Fields::of_body(b"{\"a\": \"\xff\"}").is_err());
+        assert!(RequestFields::of_body(b"{\"a\": \"\xff\"}").is_err());
     }
 }

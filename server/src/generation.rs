@@ -1,9 +1,9 @@
 //! The engine's work for one HTTP request: prompts, each with samples.
 //!
 //! - Input: checked requests of the library.
-//! - Output: [`Event`]s of numbered choices, with the texts that the client sees.
+//! - Output: [`GenerationEvent`]s of numbered choices, with the texts that the client sees.
 //! - Invariants: choices are numbered prompt × samples. After an error there are no events.
-//!   Dropping a [`Generation`] cancels everything that waits or runs.
+//!   Dropping a [`GenerationRequest`] cancels everything that waits or runs.
 //! - Not here: JSON.
 
 use std::future::{Future, poll_fn};
@@ -14,15 +14,15 @@ use std::task::{Context, Poll};
 use ascend_tp::generate::{Finish, LogProbabilities, Request, RequestHandle, RequestOutput, Sequence};
 use futures_core::Stream;
 
-use crate::admission::{AdmissionError, Part, Permit};
+use crate::admission::{AdmissionError, Permit, RequestProgress};
 use crate::error::ApiError;
 use crate::record::RequestRecord;
-use crate::state::{Phase, ServerState};
+use crate::state::{ServerState, ServingPhase};
 use crate::visible::{FoundStop, ShownTokens, VisibleText};
 
 /// A token or the end of a choice.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum GenerationEvent {
     Token(TokenEvent),
     End(EndEvent),
 }
@@ -45,7 +45,7 @@ pub(crate) struct EndEvent {
 }
 
 /// The work of one HTTP request.
-pub(crate) struct Generation {
+pub(crate) struct GenerationRequest {
     state: Arc<ServerState>,
     samples: usize,
     shown: ShownTokens,
@@ -64,7 +64,7 @@ enum PromptWork {
     Ended,
 }
 
-impl Generation {
+impl GenerationRequest {
     /// Queues the requests, whose answers have the texts of `shown` tokens.
     pub(crate) fn new(
         state: &Arc<ServerState>,
@@ -80,10 +80,10 @@ impl Generation {
             let text = VisibleText::new(&stops, request.sampling.min_tokens);
             texts.extend(std::iter::repeat_n(text, samples));
         }
-        let mut part = Part::First;
+        let mut part = RequestProgress::First;
         let prompts = requests.into_iter().map(|request| {
             let (admission, priority) = (Arc::clone(&state.admission), request.priority);
-            let part = std::mem::replace(&mut part, Part::Later);
+            let part = std::mem::replace(&mut part, RequestProgress::Later);
             let permit = Box::pin(async move { admission.admit(samples, priority, part).await });
             PromptWork::Waiting(permit, Box::new(request))
         });
@@ -91,7 +91,7 @@ impl Generation {
         let mut phase = state.phase.subscribe();
         let ends = Box::pin(async move {
             // The sender lives as long as the server.
-            let _gone = phase.wait_for(|phase| *phase == Phase::Ending).await.is_err();
+            let _gone = phase.wait_for(|phase| *phase == ServingPhase::Ending).await.is_err();
         });
         Self { state: Arc::clone(state), samples, shown, prompts, texts, next: 0, ends, record }
     }
@@ -100,11 +100,13 @@ impl Generation {
     ///
     /// # Errors
     /// The queue is full, the request is refused, the engine has failed, or the server ends.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<GenerationEvent>, ApiError> {
         let next = poll_fn(|context| self.poll(context)).await;
         match &next {
-            Ok(Some(Event::Token(token))) => self.record.token(token.choice),
-            Ok(Some(Event::End(end))) => self.record.sequence_ends(end.choice, &end.sequence.finish),
+            Ok(Some(GenerationEvent::Token(token))) => self.record.token(token.choice),
+            Ok(Some(GenerationEvent::End(end))) => {
+                self.record.sequence_ends(end.choice, &end.sequence.finish);
+            }
             Ok(None) => self.record.answered(),
             Err(error) => {
                 self.record.failed(error);
@@ -114,7 +116,7 @@ impl Generation {
         next
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Event>, ApiError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<GenerationEvent>, ApiError>> {
         if self.ends.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(ApiError::shutting_down()));
         }
@@ -134,7 +136,11 @@ impl Generation {
         if is_over { Poll::Ready(Ok(None)) } else { Poll::Pending }
     }
 
-    fn poll_prompt(&mut self, at: usize, context: &mut Context<'_>) -> Result<Poll<Option<Event>>, ApiError> {
+    fn poll_prompt(
+        &mut self,
+        at: usize,
+        context: &mut Context<'_>,
+    ) -> Result<Poll<Option<GenerationEvent>>, ApiError> {
         let work = &mut self.prompts[at];
         if let PromptWork::Waiting(permit, _) = work {
             let Poll::Ready(permit) = permit.as_mut().poll(context) else { return Ok(Poll::Pending) };
@@ -164,7 +170,7 @@ impl Generation {
                     if self.texts[first..first + self.samples].iter().all(|text| text.found().is_some()) {
                         handle.end();
                     }
-                    Event::Token(TokenEvent { choice, id, text, log_probabilities })
+                    GenerationEvent::Token(TokenEvent { choice, id, text, log_probabilities })
                 }
                 Some(RequestOutput::End { sample, text, mut sequence }) => {
                     let choice = first + sample as usize;
@@ -174,7 +180,7 @@ impl Generation {
                         sequence.ids.truncate(*tokens);
                         sequence.log_probabilities.truncate(*tokens);
                     }
-                    Event::End(EndEvent { choice, text, sequence })
+                    GenerationEvent::End(EndEvent { choice, text, sequence })
                 }
                 // An output of a later release.
                 Some(_) => continue,

@@ -25,7 +25,7 @@ use tracing::{debug, info, warn};
 
 use crate::connection;
 use crate::routes::{probe_router, router};
-use crate::state::{Phase, ServeOptions, ServerState};
+use crate::state::{ServeOptions, ServerState, ServingPhase};
 use crate::texts::ModelTexts;
 
 /// Time between two checks of the engine.
@@ -125,7 +125,7 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let accepting = tokio::spawn(accept(listener, Arc::clone(&self.state)));
         let served = self.wait_for_end(stop).await;
-        self.state.phase.send_replace(Phase::Ending);
+        self.state.phase.send_replace(ServingPhase::Ending);
         match accepting.await {
             Ok(connections) => {
                 // A slow reader gets the rest of the time for an answer that is complete.
@@ -147,7 +147,7 @@ impl Server {
         }
         let limit = self.state.options.limits.shutdown;
         info!(open = self.state.open_requests(), limit_s = limit.as_secs_f64(), "shutting down");
-        self.state.phase.send_replace(Phase::Draining);
+        self.state.phase.send_replace(ServingPhase::Draining);
         let started = Instant::now();
         while self.state.open_requests() > 0 && started.elapsed() < limit {
             sleep(CHECK).await;
@@ -172,8 +172,8 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<ServerState>) -> G
     let limits = state.options.limits;
     let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     let reserve = Arc::new(Semaphore::new(RESERVED_CONNECTIONS));
-    let all = Terms { router: router(Arc::clone(&state)), read: limits.read, reuse: Reuse::Kept };
-    let probes = Terms {
+    let all = ConnectionTerms { router: router(Arc::clone(&state)), read: limits.read, reuse: Reuse::Kept };
+    let probes = ConnectionTerms {
         router: probe_router(Arc::clone(&state)),
         read: limits.read.min(RESERVED_READ),
         reuse: Reuse::Closed,
@@ -187,7 +187,7 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<ServerState>) -> G
         };
         let (reserved, accepted) = tokio::select! {
             next = next => next,
-            _ = phase.wait_for(|phase| *phase == Phase::Ending) => break,
+            _ = phase.wait_for(|phase| *phase == ServingPhase::Ending) => break,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -220,14 +220,14 @@ enum Reuse {
 
 /// How a connection is served.
 #[derive(Clone, Debug)]
-struct Terms {
+struct ConnectionTerms {
     router: Router,
     /// Maximum time for the head of a request.
     read: Duration,
     reuse: Reuse,
 }
 
-impl Terms {
+impl ConnectionTerms {
     /// Serves a connection until it is closed, or until its client is gone.
     async fn serve(self, stream: TcpStream, watcher: Watcher) {
         // Without it, tokens would wait for an acknowledgement. The connection works anyway.

@@ -19,7 +19,7 @@ const ABORT: &str = "abort";
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Outcome {
+enum RequestOutcome {
     /// The client closed its connection before the answer ended.
     Disconnected,
     Answered,
@@ -42,7 +42,7 @@ pub(crate) struct RequestRecord {
     sequences: Vec<SequenceTimes>,
     /// Number of sequences that have ended.
     ended: usize,
-    outcome: Outcome,
+    outcome: RequestOutcome,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +67,7 @@ impl RequestRecord {
             new_tokens: 0,
             sequences: Vec::new(),
             ended: 0,
-            outcome: Outcome::Disconnected,
+            outcome: RequestOutcome::Disconnected,
         }
     }
 
@@ -118,7 +118,7 @@ impl RequestRecord {
     }
 
     pub(crate) fn answered(&mut self) {
-        self.outcome = Outcome::Answered;
+        self.outcome = RequestOutcome::Answered;
     }
 
     /// Notes the error of a step of the request, if there is one.
@@ -127,7 +127,7 @@ impl RequestRecord {
     }
 
     pub(crate) fn failed(&mut self, error: &impl ToString) {
-        self.outcome = Outcome::Failed(error.to_string());
+        self.outcome = RequestOutcome::Failed(error.to_string());
     }
 }
 
@@ -136,15 +136,15 @@ impl Drop for RequestRecord {
         let total = self.arrived.elapsed();
         self.state.metrics.request_time.observe(total);
         let cancelled = self.sequences.len().saturating_sub(self.ended);
-        if self.outcome == Outcome::Disconnected && cancelled > 0 {
+        if self.outcome == RequestOutcome::Disconnected && cancelled > 0 {
             self.state.metrics.sequences_finished(ABORT, cancelled);
         }
         let milliseconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
         let since = |instant: Option<Instant>| milliseconds(instant.map(|instant| instant - self.arrived));
         let outcome = match &self.outcome {
-            Outcome::Disconnected => "the client is gone",
-            Outcome::Answered => "answered",
-            Outcome::Failed(error) => error,
+            RequestOutcome::Disconnected => "the client is gone",
+            RequestOutcome::Answered => "answered",
+            RequestOutcome::Failed(error) => error,
         };
         info!(
             id = self.id,

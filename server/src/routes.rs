@@ -1,7 +1,7 @@
 //! Paths of the server, request ids, API keys and bodies.
 //!
 //! - Input: HTTP requests.
-//! - Output: the [`router`], the [`probe_router`], and a [`Call`] for each handler.
+//! - Output: the [`router`], the [`probe_router`], and a [`AuthorizedRequest`] for each handler.
 //! - Invariants: a body is bounded in size and time. Each response has `x-request-id`: the one of
 //!   the request, or a new one. Each refusal is logged once, with its id and its reason.
 //! - Not here: connections (`http`), and what a path does.
@@ -145,14 +145,14 @@ fn is_equal(known: &str, given: &str) -> bool {
 }
 
 /// A request with a body: authorized, read, and not yet parsed.
-pub(crate) struct Call {
+pub(crate) struct AuthorizedRequest {
     pub(crate) state: Arc<ServerState>,
     pub(crate) body: Bytes,
     logged: Arc<LoggedRequest>,
     arrived: Instant,
 }
 
-impl Call {
+impl AuthorizedRequest {
     /// Starts the record of a request that generates.
     pub(crate) fn record(&self, path: &'static str) -> RequestRecord {
         self.logged.has_record.store(true, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Call {
     }
 }
 
-impl FromRequest<Arc<ServerState>> for Call {
+impl FromRequest<Arc<ServerState>> for AuthorizedRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {

@@ -62,7 +62,7 @@ impl Default for ServeLimits {
 
 /// The life of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum ServingPhase {
     Serving,
     /// New requests are refused. Running ones go on.
     Draining,
@@ -90,7 +90,7 @@ pub(crate) struct ServerState {
     pub(crate) sequences: usize,
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Metrics,
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) phase: watch::Sender<ServingPhase>,
     /// Requests that have not ended.
     open: AtomicUsize,
     block_tokens: usize,
@@ -127,7 +127,7 @@ impl ServerState {
             sequences,
             admission: Admission::new(AdmissionLimits { running: sequences, waiting, wait }),
             metrics: Metrics::new(),
-            phase: watch::Sender::new(Phase::Serving),
+            phase: watch::Sender::new(ServingPhase::Serving),
             open: AtomicUsize::new(0),
             block_tokens: first.block_tokens,
             total_blocks,
@@ -135,7 +135,7 @@ impl ServerState {
         })
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> ServingPhase {
         *self.phase.borrow()
     }
 
@@ -145,7 +145,7 @@ impl ServerState {
     /// The engine has failed, or the server shuts down.
     pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
         self.engine.check().map_err(|error| ApiError::unavailable(error.to_string()))?;
-        if self.phase() > Phase::Serving { Err(ApiError::shutting_down()) } else { Ok(()) }
+        if self.phase() > ServingPhase::Serving { Err(ApiError::shutting_down()) } else { Ok(()) }
     }
 
     /// Returns the name of the model that a request asks for; the first name if it asks for none.

@@ -72,7 +72,7 @@ mod injected {
 
     /// The fault that strikes on this thread.
     #[derive(Clone, Copy)]
-    struct Injected {
+    struct InjectedDefect {
         defect: Defect,
         /// Occasions before the one at which it strikes.
         before: usize,
@@ -80,7 +80,7 @@ mod injected {
     }
 
     thread_local! {
-        static INJECTED: Cell<Option<Injected>> = const { Cell::new(None) };
+        static INJECTED: Cell<Option<InjectedDefect>> = const { Cell::new(None) };
     }
 
     /// Returns whether a fault strikes here, and counts the occasion.
@@ -89,7 +89,7 @@ mod injected {
             let Some(injected) = cell.get().filter(|injected| injected.defect == defect) else {
                 return false;
             };
-            cell.set(Some(Injected { occasions: injected.occasions + 1, ..injected }));
+            cell.set(Some(InjectedDefect { occasions: injected.occasions + 1, ..injected }));
             injected.occasions == injected.before
         })
     }
@@ -103,7 +103,7 @@ mod injected {
     /// Runs `work` on this thread with a fault that strikes after `before` occasions. Returns its
     /// result and the number of occasions. `usize::MAX` only counts.
     pub(super) fn inject<T>(defect: Defect, before: usize, work: impl FnOnce() -> T) -> (T, usize) {
-        INJECTED.with(|cell| cell.set(Some(Injected { defect, before, occasions: 0 })));
+        INJECTED.with(|cell| cell.set(Some(InjectedDefect { defect, before, occasions: 0 })));
         let made = work();
         let occasions = INJECTED.with(Cell::take).map_or(0, |injected| injected.occasions);
         (made, occasions)

@@ -111,6 +111,7 @@ impl Deployment {
     /// Returns the caches of a serving session, all pools included, with the caches of all tokens
     /// first.
     #[must_use]
+    #[doc(hidden)]
     pub fn caches(&self, config: &ModelConfig) -> Vec<CacheSize> {
         let all = CacheSize { window: None, blocks: self.blocks_of_all_tokens() };
         let of = |window, blocks| CacheSize { window: Some(window), blocks };
@@ -178,6 +179,7 @@ impl Deployment {
     /// Returns the states of recurrent layers that a serving session shares, if the model has such
     /// layers.
     #[must_use]
+    #[doc(hidden)]
     pub fn serving_states(&self, config: &ModelConfig) -> Option<StatePool> {
         self.states(config, STATES_OF_SEQUENCE)
     }
@@ -186,6 +188,7 @@ impl Deployment {
     /// context, without the null block. If all layers have a window, these are the blocks that a
     /// sequence holds at once.
     #[must_use]
+    #[doc(hidden)]
     pub fn least_cache_blocks(&self, config: &ModelConfig) -> usize {
         let all = self.blocks_of_context();
         match self.windowed(config) {
@@ -198,6 +201,7 @@ impl Deployment {
 
     /// Returns the maximum number of tokens of a sequence that fits the caches.
     #[must_use]
+    #[doc(hidden)]
     pub fn longest_sequence(&self, config: &ModelConfig) -> usize {
         let held = self.caches(config)[0].blocks.in_pool();
         if held >= self.least_cache_blocks(config) {
@@ -269,6 +273,7 @@ impl Deployment {
     /// Returns the largest [`Self::cache_blocks`] with caches of at most `bytes` on each card.
     /// `plans` belong to a serving program of this deployment, by rank.
     #[must_use]
+    #[doc(hidden)]
     pub fn cache_blocks_within(&self, config: &ModelConfig, plans: &[Plan], bytes: Bytes) -> usize {
         plans.iter().map(|plan| self.cache_blocks_of(config, plan, bytes)).min().unwrap_or(0)
     }

@@ -87,6 +87,7 @@ impl Deployment {
     /// chunk. Chunks of models with recurrent layers are multiples of a block, because states are
     /// kept at block borders.
     #[must_use]
+    #[doc(hidden)]
     pub fn chunks(&self, config: &ModelConfig) -> Vec<usize> {
         let (shortest, longest) = if config.remembered_tokens().is_some() {
             let longest = self.longest_prompt.min(LONGEST_RECURRENT_CHUNK);
@@ -101,6 +102,7 @@ impl Deployment {
     /// Returns the token counts of chunk programs that return the logits of all positions,
     /// ascending.
     #[must_use]
+    #[doc(hidden)]
     pub fn scored_chunks(&self, config: &ModelConfig) -> Vec<usize> {
         let mut chunks = if self.scores_prompts { self.chunks(config) } else { Vec::new() };
         chunks.retain(|tokens| *tokens <= LONGEST_SCORED_CHUNK);
@@ -110,6 +112,7 @@ impl Deployment {
     /// Returns the row counts of decode programs in each pool of blocks, ascending. The last one is
     /// the maximum number of running sequences.
     #[must_use]
+    #[doc(hidden)]
     pub fn decode_rows(&self) -> Vec<usize> {
         let most = self.batch.div_ceil(self.grid.depth.max(1));
         let small = [1, 2, 4, 8, 16, 24, 32, 48, 64].into_iter();

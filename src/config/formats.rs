@@ -87,12 +87,12 @@ impl fmt::Display for WeightFormat {
 
 /// Layers with names that match a pattern, and their format.
 #[derive(Clone, Debug)]
-struct Rule {
+struct PatternRule {
     layer: Regex,
     format: WeightFormat,
 }
 
-impl PartialEq for Rule {
+impl PartialEq for PatternRule {
     fn eq(&self, other: &Self) -> bool {
         self.layer.as_str() == other.layer.as_str() && self.format == other.format
     }
@@ -102,7 +102,7 @@ impl PartialEq for Rule {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Formats {
     /// The first rule that matches a name decides.
-    rules: Vec<Rule>,
+    rules: Vec<PatternRule>,
     /// Formats by name, of layers that are not floats.
     named: BTreeMap<String, WeightFormat>,
     /// The value of `quantize` in `config.json`: the scheme of a description in another file.
@@ -138,7 +138,7 @@ impl Formats {
     /// Adds a rule for names that match a regular expression from the start to the end.
     fn rule(&mut self, fields: &mut Fields<'_>, key: &str, expression: &str, format: WeightFormat) {
         match Regex::new(&format!("^(?:{expression})$")) {
-            Ok(layer) => self.rules.push(Rule { layer, format }),
+            Ok(layer) => self.rules.push(PatternRule { layer, format }),
             Err(error) => {
                 let reason = error.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim().to_owned();

@@ -145,6 +145,7 @@ impl ModelConfig {
     /// Returns the description of a layer. A layer for multi-token prediction is like the last
     /// layer with softmax attention.
     #[must_use]
+    #[doc(hidden)]
     pub fn layer(&self, layer: usize) -> &Layer {
         let described = |layer: usize| &self.pattern[layer % self.pattern.len()];
         let is_softmax = |layer: &usize| described(*layer).softmax().is_some();
@@ -185,17 +186,20 @@ impl ModelConfig {
     }
 
     /// Returns the grouped attentions of all layers that have one.
+    #[doc(hidden)]
     pub fn attentions(&self) -> impl Iterator<Item = &GroupedAttention> {
         (0..self.layers).filter_map(|layer| self.layer(layer).grouped())
     }
 
     /// Returns whether any layer has a mixture of experts.
     #[must_use]
+    #[doc(hidden)]
     pub fn has_mixture(&self) -> bool {
         self.pattern.iter().any(|layer| matches!(layer.feed_forward, FeedForwardPart::Mixture(_)))
     }
 
     /// Returns the layers that have a mixture of experts, with their numbers.
+    #[doc(hidden)]
     pub fn mixtures(&self) -> impl Iterator<Item = (usize, &Mixture)> {
         (0..self.layers).filter_map(|layer| match &self.layer(layer).feed_forward {
             FeedForwardPart::Mixture(mixture) => Some((layer, mixture)),
@@ -206,6 +210,7 @@ impl ModelConfig {
     /// Returns whether the tensor belongs to a layer for multi-token prediction. A checkpoint can
     /// have such tensors. Only programs with drafts by prediction read them.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_prediction_tensor(&self, name: &str) -> bool {
         let table = self.family.table();
         if let Some(PredictionNames::Prefix(prefix)) = self.prediction_names() {
@@ -234,6 +239,7 @@ impl ModelConfig {
     }
 
     /// Returns the softmax attentions of all layers that have one, grouped or latent.
+    #[doc(hidden)]
     pub fn softmax_attentions(&self) -> impl Iterator<Item = SoftmaxAttention> {
         (0..self.layers).filter_map(|layer| self.layer(layer).softmax())
     }
@@ -241,18 +247,21 @@ impl ModelConfig {
     /// Returns the number of last tokens that the states of recurrent layers remember, if the model
     /// has such layers.
     #[must_use]
+    #[doc(hidden)]
     pub fn remembered_tokens(&self) -> Option<usize> {
         (0..self.layers).find_map(|layer| self.layer(layer).delta()).map(|delta| delta.convolution - 1)
     }
 
     /// Returns the window of the layers that have one. All windows of a model are equal.
     #[must_use]
+    #[doc(hidden)]
     pub fn window(&self) -> Option<usize> {
         self.attentions().find_map(|attention| attention.window)
     }
 
     /// Returns the rotary embedding of a layer.
     #[must_use]
+    #[doc(hidden)]
     pub fn rope_of(&self, rotary: Rotary) -> &Rope {
         match (rotary, &self.local_rope) {
             (Rotary::Local, Some(local)) => local,
@@ -262,6 +271,7 @@ impl ModelConfig {
 
     /// Returns the number of query heads that share one key head.
     #[must_use]
+    #[doc(hidden)]
     pub const fn heads_per_kv_head(&self) -> usize {
         self.heads / self.kv_heads
     }

@@ -64,7 +64,7 @@ pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfi
     {
         heads_fill(fields, keys.head_dim, hidden, [heads, dim])?;
     }
-    let Positions { ropes, logn, max_positions } = positions?;
+    let PositionFields { ropes, logn, max_positions } = positions?;
     let (kinds, mut layer, mut head_dim, mut kv_heads) = (kinds?, layer?, head_dim?, kv_heads?);
     let mut rope = ropes.global;
     match latent {
@@ -335,13 +335,13 @@ fn caps(fields: &mut Fields<'_>, caps: Caps) -> SoftCaps {
     }
 }
 
-struct Positions {
+struct PositionFields {
     ropes: Ropes,
     logn: Option<LogN>,
     max_positions: usize,
 }
 
-fn positions(fields: &mut Fields<'_>, keys: &Keys, head_dim: Option<usize>) -> Option<Positions> {
+fn positions(fields: &mut Fields<'_>, keys: &Keys, head_dim: Option<usize>) -> Option<PositionFields> {
     if matches!(keys.rotary, RotaryKeys::QwenV1) {
         return qwen_v1_positions(fields);
     }
@@ -351,10 +351,10 @@ fn positions(fields: &mut Fields<'_>, keys: &Keys, head_dim: Option<usize>) -> O
         true => written?,
         false => extended_positions(fields, written?, &ropes.global.scaling)?,
     };
-    Some(Positions { ropes, logn: None, max_positions })
+    Some(PositionFields { ropes, logn: None, max_positions })
 }
 
-fn qwen_v1_positions(fields: &mut Fields<'_>) -> Option<Positions> {
+fn qwen_v1_positions(fields: &mut Fields<'_>) -> Option<PositionFields> {
     let trained_length = fields.size("seq_length");
     let max_positions = fields.size("max_position_embeddings");
     let theta = fields.positive("rotary_emb_base").and_then(|theta| rope_fields::above_one(fields, theta));
@@ -373,7 +373,7 @@ fn qwen_v1_positions(fields: &mut Fields<'_>) -> Option<Positions> {
     let trained_length = trained_length?;
     let scaling =
         if dynamic_ntk? { RopeScaling::QwenDynamicNtk { trained_length } } else { RopeScaling::Default };
-    Some(Positions {
+    Some(PositionFields {
         ropes: Ropes { global: Rope { scaling, ..Rope::plain(theta?) }, local: None, score_factor: 1.0 },
         logn: logn?.then_some(LogN { trained_length }),
         max_positions: max_positions?,

@@ -15,7 +15,7 @@ use ascend_tp_sys::{
 use super::card::{Device, same_device};
 use super::error::{Error, Result};
 use super::handle::{IntArray, ScalarHandle};
-use super::prepared::{Prepared, Run};
+use super::prepared::{Prepared, RunFunction};
 use super::tensor::{Tensor, TensorList, acl_dtype};
 use crate::base::{Argument, Diagnostic};
 
@@ -79,7 +79,7 @@ pub(super) struct AclnnOperator {
     parameters: &'static [OperatorParameter],
     /// Creates an executor; `None` if the arguments do not match the prototype.
     pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
-    pub(super) run: fn(&Table) -> Run,
+    pub(super) run: fn(&Table) -> RunFunction,
 }
 
 struct OperatorParameter {

@@ -14,7 +14,8 @@ use super::operator::{AclnnOperator, OwnedArgument};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
+pub(super) type RunFunction =
+    unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
 
 /// A checked operator with its operands, which can be enqueued any number of times.
 ///

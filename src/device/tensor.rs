@@ -242,7 +242,7 @@ fn create(
     AclnnObject::made(device, "aclCreateTensor", pointer)
 }
 
-type Fault = (&'static str, String, String);
+type ViewFault = (&'static str, String, String);
 
 /// Every element lies within the `len_bytes` bytes from byte `start` of an aligned buffer.
 fn check_view(
@@ -252,7 +252,7 @@ fn check_view(
     shape: &Shape,
     strides: &[usize],
     offset: usize,
-) -> Result<(), Fault> {
+) -> Result<(), ViewFault> {
     let size_bytes = dtype.size_bytes();
     if !start.is_multiple_of(size_bytes) {
         return Err((
@@ -323,7 +323,7 @@ mod tests {
         shape: &[usize],
         strides: &[usize],
         offset: usize,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ViewFault> {
         check_view(start, len, DType::F32, &Shape::from(shape), strides, offset)
     }
 

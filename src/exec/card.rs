@@ -17,7 +17,7 @@ use crate::timeline::Span;
 use super::error::{PeerFailed, RankError};
 use super::exchange::RankExchange;
 use super::gate::Entrance;
-use super::lengths::Lengths;
+use super::lengths::LengthLaunches;
 use super::locate::{RankProgress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
 use super::timing::{Clock, StepTimer, Timed};
@@ -57,7 +57,7 @@ struct CardProgram {
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
     inputs: Vec<u8>,
-    lengths: Vec<Lengths>,
+    lengths: Vec<LengthLaunches>,
     recording: GraphRecording,
     workspaces: Workspaces,
 }
@@ -287,7 +287,7 @@ impl Card {
             Launching::Eager => GraphRecording::Never,
             Launching::Captured => GraphRecording::AfterFirstRun,
         };
-        let (lengths, plan) = (Lengths::of(plan), Arc::clone(plan));
+        let (lengths, plan) = (LengthLaunches::of(plan), Arc::clone(plan));
         Ok(CardProgram {
             plan,
             steps,

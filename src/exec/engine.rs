@@ -29,7 +29,7 @@ use super::rank::{
     EngineEvent, GRACE, RankAnswer, RankCommand, RankRun, RankStart, RankThread, Shown, WantedOutputs,
     join_all,
 };
-use super::shards::{LoadedShard, Shards, StopSignal};
+use super::shards::{LoadStop, LoadedShard, Shards};
 use super::tensors::NamedTensors;
 use super::timing::{Clock, Timed};
 
@@ -124,7 +124,7 @@ impl Default for EngineOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine {
-    stop_signal: StopSignal,
+    stop_signal: LoadStop,
     ranks: Vec<RankThread>,
     /// Commands that not all local ranks have answered, the oldest first.
     commands: VecDeque<PendingCommand>,
@@ -276,7 +276,7 @@ impl Engine {
             RankThread::start(Arc::clone(device), plans, weights, gate.entrance(), &shared)
         });
         let mut engine = Self {
-            stop_signal: StopSignal { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
+            stop_signal: LoadStop { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
             ranks: ranks.collect(),
             commands: VecDeque::new(),
             shards: Vec::new(),

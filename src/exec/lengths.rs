@@ -9,7 +9,7 @@ use crate::schedule::plan::{Action, Plan};
 
 /// Launches that take the same lengths.
 #[derive(Debug)]
-pub(super) struct Lengths {
+pub(super) struct LengthLaunches {
     /// Byte range of the lengths in the inputs, as i64.
     bytes: std::ops::Range<usize>,
     pub(super) steps: Vec<usize>,
@@ -17,7 +17,7 @@ pub(super) struct Lengths {
     pub(super) prepared: Option<Vec<i64>>,
 }
 
-impl Lengths {
+impl LengthLaunches {
     pub(super) fn of(plan: &Plan) -> Vec<Self> {
         let mut lists: Vec<(&View, Self)> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {

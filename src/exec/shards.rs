@@ -25,12 +25,12 @@ pub(super) struct LoadedShard {
 
 /// Stops loading: a request of the caller, or a failure of another process.
 #[derive(Debug)]
-pub(super) struct StopSignal {
+pub(super) struct LoadStop {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) group: Arc<ProcessGroup>,
 }
 
-impl StopSignal {
+impl LoadStop {
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -53,11 +53,11 @@ pub struct Part<'a> {
     slot: Slot,
     shard: &'a LoadedShard,
     memory: &'a Buffer,
-    stop_signal: &'a StopSignal,
+    stop_signal: &'a LoadStop,
 }
 
 impl<'a> Shards<'a> {
-    pub(super) fn new(shards: &'a [LoadedShard], stop_signal: &'a StopSignal) -> Self {
+    pub(super) fn new(shards: &'a [LoadedShard], stop_signal: &'a LoadStop) -> Self {
         let part = |shard: &'a LoadedShard, tensor: &'a Tensor, memory| {
             let slot = shard.plan.slot(tensor);
             Part { tensor, slot, shard, memory, stop_signal }

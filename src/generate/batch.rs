@@ -66,7 +66,8 @@ impl Session {
         on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
     ) -> Result<Generation, Error> {
         let prompts = self.check(requests)?;
-        let mut batch = Batch { keys: Vec::with_capacity(requests.len()), ends: Vec::new(), failed: None };
+        let mut batch =
+            RequestBatch { keys: Vec::with_capacity(requests.len()), ends: Vec::new(), failed: None };
         for (request, ids) in requests.iter().zip(&prompts) {
             batch.keys.push(self.submit(&Arc::new(request.clone()), ids, 1)?);
             batch.ends.push(None);
@@ -119,7 +120,7 @@ impl Session {
     fn cancel_everywhere(
         &mut self,
         requests: &[Request],
-        batch: &mut Batch,
+        batch: &mut RequestBatch,
         on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let tokens: Vec<Option<&CancelToken>> =
@@ -141,14 +142,14 @@ impl Session {
 }
 
 /// The requests of one call.
-struct Batch {
+struct RequestBatch {
     keys: Vec<RequestKey>,
     /// The sequences that ended.
     ends: Vec<Option<Sequence>>,
     failed: Option<Error>,
 }
 
-impl Batch {
+impl RequestBatch {
     fn receive(
         &mut self,
         key: SequenceKey,

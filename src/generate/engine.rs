@@ -72,15 +72,15 @@ pub struct ServingEngine {
 /// A session on its thread.
 #[derive(Debug)]
 struct Replica {
-    commands: Sender<Command>,
-    status: Arc<Mutex<Status>>,
+    commands: Sender<EngineCommand>,
+    status: Arc<Mutex<EngineStatus>>,
     /// Requests that have not ended.
     open: Arc<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-enum Command {
+enum EngineCommand {
     Submit(Box<Submission>, EventSender),
     Cancel(u64),
     /// Ends a request with its last outputs.
@@ -109,13 +109,13 @@ struct Arrivals {
 }
 
 #[derive(Debug)]
-enum Status {
+enum EngineStatus {
     Running(Vec<Load>),
     Failed(Arc<Error>),
     Stopped,
 }
 
-fn lock(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
+fn lock(status: &Mutex<EngineStatus>) -> std::sync::MutexGuard<'_, EngineStatus> {
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -156,7 +156,7 @@ impl ServingEngine {
         }
         problems.into_result(())?;
         let channels: Vec<_> = sessions.iter().map(|_| unbounded()).collect();
-        let all: Vec<Sender<Command>> = channels.iter().map(|(commands, _)| commands.clone()).collect();
+        let all: Vec<Sender<EngineCommand>> = channels.iter().map(|(commands, _)| commands.clone()).collect();
         let replicas = sessions.into_iter().zip(channels);
         let replicas =
             replicas.map(|(session, (commands, inbox))| Replica::start(session, commands, inbox, &all));
@@ -192,12 +192,12 @@ impl ServingEngine {
         let (events, handle) = event_queue(samples, Arc::clone(&replica.open), move |end| {
             // The thread may have ended.
             let _gone = commands.send(match end {
-                RequestEnd::Silent => Command::Cancel(number),
-                RequestEnd::WithOutputs => Command::End(number),
+                RequestEnd::Silent => EngineCommand::Cancel(number),
+                RequestEnd::WithOutputs => EngineCommand::End(number),
             });
         });
         let submission = Submission { number, ids, samples, request };
-        if replica.commands.send(Command::Submit(Box::new(submission), events)).is_err() {
+        if replica.commands.send(EngineCommand::Submit(Box::new(submission), events)).is_err() {
             self.check()?;
             return Err(stopped());
         }
@@ -212,9 +212,9 @@ impl ServingEngine {
         let mut loads = Vec::new();
         for replica in &self.replicas {
             match &*lock(&replica.status) {
-                Status::Running(load) => loads.extend_from_slice(load),
-                Status::Failed(error) => return Err(Error::Shared(Arc::clone(error))),
-                Status::Stopped => return Err(stopped()),
+                EngineStatus::Running(load) => loads.extend_from_slice(load),
+                EngineStatus::Failed(error) => return Err(Error::Shared(Arc::clone(error))),
+                EngineStatus::Stopped => return Err(stopped()),
             }
         }
         Ok(loads)
@@ -236,8 +236,8 @@ impl ServingEngine {
     pub fn join(mut self) -> Result<(), Error> {
         self.replicas.iter_mut().for_each(Replica::end);
         let failure = self.replicas.iter().find_map(|replica| match &*lock(&replica.status) {
-            Status::Failed(error) => Some(Arc::clone(error)),
-            Status::Running(_) | Status::Stopped => None,
+            EngineStatus::Failed(error) => Some(Arc::clone(error)),
+            EngineStatus::Running(_) | EngineStatus::Stopped => None,
         });
         failure.map_or(Ok(()), |error| Err(Error::Shared(error)))
     }
@@ -247,17 +247,17 @@ impl Replica {
     /// Starts the thread of a session. `all` has the inboxes of all replicas.
     fn start(
         session: Session,
-        commands: Sender<Command>,
-        inbox: Receiver<Command>,
-        all: &[Sender<Command>],
+        commands: Sender<EngineCommand>,
+        inbox: Receiver<EngineCommand>,
+        all: &[Sender<EngineCommand>],
     ) -> Result<Self, Error> {
-        let status = Arc::new(Mutex::new(Status::Running(session.load())));
+        let status = Arc::new(Mutex::new(EngineStatus::Running(session.load())));
         let shared = Arc::clone(&status);
         let failed = commands.clone();
         session.group.on_failure(move |failure| {
             let error = Error::from(crate::exec::Error::from(failure.clone()));
             // The thread may have ended.
-            let _gone = failed.send(Command::Failed(Arc::new(error)));
+            let _gone = failed.send(EngineCommand::Failed(Arc::new(error)));
         });
         let all = all.to_vec();
         let body = move || {
@@ -281,7 +281,7 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        let _gone = self.commands.send(Command::Stop);
+        let _gone = self.commands.send(EngineCommand::Stop);
         self.end();
     }
 }
@@ -301,8 +301,8 @@ struct OpenRequest {
 
 struct EngineThread {
     session: Session,
-    inbox: Receiver<Command>,
-    status: Arc<Mutex<Status>>,
+    inbox: Receiver<EngineCommand>,
+    status: Arc<Mutex<EngineStatus>>,
     group: Arc<ProcessGroup>,
     requests: BTreeMap<RequestKey, OpenRequest>,
     keys: BTreeMap<u64, RequestKey>,
@@ -311,7 +311,7 @@ struct EngineThread {
 }
 
 impl EngineThread {
-    fn new(session: Session, inbox: Receiver<Command>, status: Arc<Mutex<Status>>) -> Self {
+    fn new(session: Session, inbox: Receiver<EngineCommand>, status: Arc<Mutex<EngineStatus>>) -> Self {
         let group = Arc::clone(&session.group);
         Self {
             session,
@@ -325,29 +325,29 @@ impl EngineThread {
     }
 
     /// Serves until the end, and tells `others` of a failure.
-    fn run(mut self, others: &[Sender<Command>]) {
+    fn run(mut self, others: &[Sender<EngineCommand>]) {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|panic| {
             let problem = Diagnostic::new("serving engine", "its thread panicked");
             Err(Diagnostics::from(problem.found(panic_text(panic.as_ref()))).into())
         });
         let (ended, last) = match served {
-            Ok(()) => (Status::Stopped, Arc::new(stopped())),
+            Ok(()) => (EngineStatus::Stopped, Arc::new(stopped())),
             Err(error) => {
                 let error = Arc::new(error);
-                (Status::Failed(Arc::clone(&error)), error)
+                (EngineStatus::Failed(Arc::clone(&error)), error)
             }
         };
         // New requests are refused before the queued ones end.
-        if let Status::Failed(error) = &ended {
+        if let EngineStatus::Failed(error) = &ended {
             for other in others {
-                let _gone = other.send(Command::Failed(Arc::clone(error)));
+                let _gone = other.send(EngineCommand::Failed(Arc::clone(error)));
             }
         }
         *lock(&self.status) = ended;
         let open = self.requests.values().filter_map(|request| request.events.as_ref());
         open.chain(self.queues.values()).for_each(|events| events.fail(&last));
         for command in self.inbox.try_iter() {
-            if let Command::Submit(_, events) = command {
+            if let EngineCommand::Submit(_, events) = command {
                 events.fail(&last);
             }
         }
@@ -383,7 +383,7 @@ impl EngineThread {
             };
             ended.into_iter().for_each(|key| session.end_request(key, &mut tell));
             session.step(&mut tell)?;
-            *lock(&self.status) = Status::Running(self.session.load());
+            *lock(&self.status) = EngineStatus::Running(self.session.load());
         }
     }
 
@@ -394,14 +394,14 @@ impl EngineThread {
             let first = if self.session.is_idle() { self.inbox.recv().ok() } else { None };
             for command in first.into_iter().chain(self.inbox.try_iter()) {
                 match command {
-                    Command::Submit(submission, events) => {
+                    EngineCommand::Submit(submission, events) => {
                         self.queues.insert(submission.number, events);
                         arrived.submissions.push(*submission);
                     }
-                    Command::Cancel(number) => arrived.cancelled.push(number),
-                    Command::End(number) => arrived.ended.push(number),
-                    Command::Failed(error) => return Err(Error::Shared(error)),
-                    Command::Stop => arrived.stops = true,
+                    EngineCommand::Cancel(number) => arrived.cancelled.push(number),
+                    EngineCommand::End(number) => arrived.ended.push(number),
+                    EngineCommand::Failed(error) => return Err(Error::Shared(error)),
+                    EngineCommand::Stop => arrived.stops = true,
                 }
             }
         }

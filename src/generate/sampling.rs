@@ -24,7 +24,7 @@ pub use options::SamplingOptions;
 pub use processors::TokenMask;
 
 use crate::base::Diagnostics;
-use choice::{Bounds, Ranking, Rest, Weights};
+use choice::{Bounds, LogitWeights, Ranking, Rest};
 use order::RankedToken;
 use processors::{History, Processors};
 
@@ -197,8 +197,8 @@ impl Sampler {
     }
 }
 
-fn weights(options: &SamplingOptions, first: RankedToken) -> Weights {
-    Weights { largest: first.logit().into(), scale: f64::from(options.temperature).recip() }
+fn weights(options: &SamplingOptions, first: RankedToken) -> LogitWeights {
+    LogitWeights { largest: first.logit().into(), scale: f64::from(options.temperature).recip() }
 }
 
 #[cfg(test)]

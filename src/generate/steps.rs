@@ -88,7 +88,7 @@ pub(super) struct StepInFlight {
 }
 
 /// A row that chooses tokens, with its sequence.
-struct Job<'a> {
+struct ChoosingRow<'a> {
     key: SequenceKey,
     row: ResultRow,
     /// Whether the row chooses tokens. A scored chunk before the end of the prompt does not.
@@ -232,7 +232,7 @@ impl Session {
         self.score_prompts(plans, &outputs);
         let kept;
         let mut jobs = self.jobs(plans, &outputs);
-        jobs.par_iter_mut().for_each(Job::choose);
+        jobs.par_iter_mut().for_each(ChoosingRow::choose);
         if jobs.iter().any(|job| job.needs_logits) {
             let wanted = WantedLogits::of(&jobs, self.pools.len());
             kept = self.runner.kept_logits(&wanted.places)?;
@@ -240,14 +240,14 @@ impl Session {
             open.zip(wanted.rows).for_each(|(job, (pool, rows))| {
                 job.output = RowOutput::Logits(kept.rows(pool, rows));
             });
-            jobs.par_iter_mut().filter(|job| job.needs_logits).for_each(Job::choose);
+            jobs.par_iter_mut().filter(|job| job.needs_logits).for_each(ChoosingRow::choose);
         }
         let has_failed = jobs.iter().any(|job| job.choice.as_ref().is_err_and(is_of_caches));
         let place = if has_failed { self.first_not_finite(&running)? } else { None };
         if let Some(next) = next.filter(|_| !has_failed) {
             self.start(next, &chosen_ids(plans, &jobs))?;
         }
-        jobs.par_iter_mut().for_each(Job::tell);
+        jobs.par_iter_mut().for_each(ChoosingRow::tell);
         let summary = StepSummary {
             duration,
             has_chunk: running.has_chunk(),
@@ -342,7 +342,7 @@ impl Session {
 
     /// Takes the sequences of all rows that choose tokens, and of scored chunks. Rows of ended
     /// sequences are void.
-    fn jobs<'a>(&mut self, plans: &'a [Option<StepPlan>], outputs: &'a StepOutputs) -> Vec<Job<'a>> {
+    fn jobs<'a>(&mut self, plans: &'a [Option<StepPlan>], outputs: &'a StepOutputs) -> Vec<ChoosingRow<'a>> {
         let mut jobs = Vec::new();
         for (pool, plan) in plans.iter().enumerate() {
             let Some(plan) = plan else { continue };
@@ -353,7 +353,17 @@ impl Session {
                 sequence.sequence.cached_tokens = self.pools[pool].first_hit(table) as usize;
                 let (choice, told) = (Ok(Choice::default()), Ok(Told::default()));
                 let needs_logits = false;
-                jobs.push(Job { key, row, samples, sequence, drafts, output, needs_logits, choice, told });
+                jobs.push(ChoosingRow {
+                    key,
+                    row,
+                    samples,
+                    sequence,
+                    drafts,
+                    output,
+                    needs_logits,
+                    choice,
+                    told,
+                });
             };
             if let Some(chunk) = plan.chunk.as_ref().filter(|chunk| chunk.samples || chunk.scores) {
                 let output = outputs.chunk(pool, chunk);
@@ -371,7 +381,7 @@ impl Session {
     }
 
     /// Gives the chosen tokens to the schedulers.
-    fn complete(&mut self, plans: &[Option<StepPlan>], jobs: &[Job<'_>]) -> Result<(), Error> {
+    fn complete(&mut self, plans: &[Option<StepPlan>], jobs: &[ChoosingRow<'_>]) -> Result<(), Error> {
         for (pool, plan) in plans.iter().enumerate() {
             let Some(plan) = plan else { continue };
             let rows = plan.decode.as_ref().map_or(0, |run| run.rows.len());
@@ -395,14 +405,14 @@ impl Session {
     /// Sends the events of a step, and returns the sequences that continue to the session.
     fn send(
         &mut self,
-        jobs: Vec<Job<'_>>,
+        jobs: Vec<ChoosingRow<'_>>,
         place: Option<&str>,
         on_event: &mut dyn FnMut(SequenceKey, SequenceEvent<'_>) -> ControlFlow<()>,
     ) {
         let vocabulary = self.config.vocab_size;
         let (mut failed, mut cancelled) = (Vec::new(), Vec::new());
         for job in jobs {
-            let Job { key, sequence, output, choice, told, .. } = job;
+            let ChoosingRow { key, sequence, output, choice, told, .. } = job;
             if failed.contains(&key.request) {
                 continue;
             }
@@ -504,7 +514,7 @@ struct WantedLogits {
 }
 
 impl WantedLogits {
-    fn of(jobs: &[Job<'_>], pools: usize) -> Self {
+    fn of(jobs: &[ChoosingRow<'_>], pools: usize) -> Self {
         let mut wanted = Self { places: vec![Vec::new(); pools], rows: Vec::new() };
         for job in jobs.iter().filter(|job| job.needs_logits) {
             let RowOutput::Candidates(CandidateRows { pool, place, .. }) = job.output else { continue };
@@ -517,7 +527,7 @@ impl WantedLogits {
     }
 }
 
-impl Job<'_> {
+impl ChoosingRow<'_> {
     /// Chooses tokens from the output, or notes that this needs all logits.
     fn choose(&mut self) {
         let mut choice = self.choice.clone().unwrap_or_default();
@@ -554,7 +564,7 @@ const fn is_of_caches(error: &SamplingError) -> bool {
     matches!(error, SamplingError::NotFinite { .. } | SamplingError::NoLargest)
 }
 
-fn chosen_ids(plans: &[Option<StepPlan>], jobs: &[Job<'_>]) -> StepIds {
+fn chosen_ids(plans: &[Option<StepPlan>], jobs: &[ChoosingRow<'_>]) -> StepIds {
     let rows = |plan: &Option<StepPlan>| {
         let run = plan.as_ref().and_then(|plan| plan.decode.as_ref());
         PoolIds { chunk: 0, rows: vec![0; run.map_or(0, |run| run.rows.len())] }

@@ -94,12 +94,25 @@ pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostT
     HostTensor::float(result.shape.clone(), result.dtype, rows.collect())
 }
 
+/// An operand's shape, with a letter for each dim.
+#[derive(Clone, Copy)]
+struct NamedDims<'a> {
+    dims: &'a str,
+    shape: &'a Shape,
+}
+
+impl<'a> NamedDims<'a> {
+    const fn new(dims: &'a str, operand: &'a HostTensor) -> Self {
+        Self { dims, shape: &operand.shape }
+    }
+}
+
 /// Returns, for each index over `letters` with the last letter fastest, the position in each
 /// operand.
-fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Vec<[usize; N]> {
+fn positions<const N: usize>(letters: &str, operands: [NamedDims<'_>; N]) -> Vec<[usize; N]> {
     let axis = |letter: char| {
-        let found =
-            operands.map(|(dims, shape)| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));
+        let found = operands
+            .map(|NamedDims { dims, shape }| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));
         let size = found.iter().flatten().next().map_or(1, |(size, _)| *size);
         (size, found.map(|found| found.map_or(0, |(_, stride)| stride)))
     };
@@ -117,7 +130,7 @@ fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Ve
 pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let (Kind::MatMul { spec } | Kind::TreeMatMul { spec }) = kind else { unreachable!("matmul's kind") };
     let [x, w] = operands else { unreachable!("matmul takes two operands") };
-    let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
+    let places = [NamedDims::new(spec.x(), x), NamedDims::new(spec.w(), w)];
     let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
     let (x, w) = (x.floats(), w.floats());
     let data = outer.into_iter().map(|[a, b]| {
@@ -156,7 +169,7 @@ pub(super) fn packed_matmul(kind: &Kind, operands: &[&HostTensor], result: &Valu
 pub(super) fn add_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::AddMatMul { spec } = kind else { unreachable!("add_matmul's kind") };
     let [sum, x, w] = operands else { unreachable!("add_matmul takes a sum and two factors") };
-    let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
+    let places = [NamedDims::new(spec.x(), x), NamedDims::new(spec.w(), w)];
     let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
     let (x, w) = (x.floats(), w.floats());
     let data = outer.into_iter().zip(sum.floats()).map(|([a, b], sum)| {
@@ -195,9 +208,10 @@ pub(super) fn quantise(kind: &Kind, operands: &[&HostTensor], result: &Value) ->
 pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::QuantMatMul { spec, .. } = kind else { unreachable!("quant_matmul's kind") };
     let [q, t, w, scale] = operands else { unreachable!("quant_matmul takes q, t, w and a scale") };
-    let (of_q, of_w) = ((spec.x(), &q.shape), (spec.w(), &w.shape));
-    let (of_t, of_scale) = ((&*spec.row_scale(), &t.shape), (&*spec.scale(), &scale.shape));
-    let outer = positions(spec.result(), [of_q, of_t, of_w, of_scale]);
+    let (of_q, of_w) = (NamedDims::new(spec.x(), q), NamedDims::new(spec.w(), w));
+    let (row_dims, dims) = (spec.row_scale(), spec.scale());
+    let outer =
+        positions(spec.result(), [of_q, NamedDims::new(&row_dims, t), of_w, NamedDims::new(&dims, scale)]);
     let inner = positions(&spec.summed(), [of_q, of_w]);
     let (q, t, w, scale) = (q.ints(), t.floats(), w.ints(), scale.floats());
     let data = outer.into_iter().map(|[a, row, b, column]| {
@@ -217,8 +231,8 @@ pub(super) fn quantise_static(_: &Kind, operands: &[&HostTensor], result: &Value
 pub(super) fn static_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::StaticMatMul { spec, .. } = kind else { unreachable!("static_matmul's kind") };
     let [q, w, scale, bias] = operands else { unreachable!("static_matmul takes q, w, a scale and a bias") };
-    let (of_q, of_w) = ((spec.x(), &q.shape), (spec.w(), &w.shape));
-    let outer = positions(spec.result(), [of_q, of_w, (&*spec.scale(), &scale.shape)]);
+    let (of_q, of_w) = (NamedDims::new(spec.x(), q), NamedDims::new(spec.w(), w));
+    let outer = positions(spec.result(), [of_q, of_w, NamedDims::new(&spec.scale(), scale)]);
     let inner = positions(&spec.summed(), [of_q, of_w]);
     let (q, w, scale, bias) = (q.ints(), w.ints(), scale.floats(), bias.ints());
     let data = outer.into_iter().map(|[a, b, column]| {

@@ -28,19 +28,19 @@ const MOST_NAMES: usize = 1 << 20;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorNames {
-    parts: Vec<Part>,
+    parts: Vec<NamePart>,
     count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum NamePart {
     Text(String),
     /// Consecutive numbers, with an exclusive end.
     Numbers(Range<usize>),
     Texts(Vec<String>),
 }
 
-impl Part {
+impl NamePart {
     fn brace(inner: &str) -> Result<Self, String> {
         if let Some((start, end)) = inner.split_once("..") {
             let number = |text: &str| text.parse::<usize>().ok().filter(|number| number.to_string() == text);
@@ -96,9 +96,9 @@ impl TensorNames {
             if inner.contains('{') {
                 return Err(format!("`{pattern}` has a brace within a brace"));
             }
-            let brace = Part::brace(inner)?;
+            let brace = NamePart::brace(inner)?;
             count = count.saturating_mul(brace.count());
-            parts.push(Part::Text(text.to_owned()));
+            parts.push(NamePart::Text(text.to_owned()));
             parts.push(brace);
             rest = after;
         }
@@ -108,7 +108,7 @@ impl TensorNames {
         if count > MOST_NAMES {
             return Err(format!("`{pattern}` has more than {MOST_NAMES} names"));
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(NamePart::Text(rest.to_owned()));
         Ok(Self { parts, count })
     }
 
@@ -130,9 +130,9 @@ impl TensorNames {
             let (at, count) = (rest % part.count(), part.count());
             rest /= count;
             texts.push(match part {
-                Part::Text(text) => text.clone(),
-                Part::Numbers(numbers) => (numbers.start + at).to_string(),
-                Part::Texts(texts) => texts[at].clone(),
+                NamePart::Text(text) => text.clone(),
+                NamePart::Numbers(numbers) => (numbers.start + at).to_string(),
+                NamePart::Texts(texts) => texts[at].clone(),
             });
         }
         texts.into_iter().rev().collect()

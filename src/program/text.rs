@@ -143,7 +143,7 @@ pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Dia
     }
     for (index, (number, line)) in lines.iter().enumerate() {
         let parsed = if index == 0 {
-            Cursor::new(line).keyword("program").and_then(|mut cursor| {
+            TextCursor::new(line).keyword("program").and_then(|mut cursor| {
                 program.name = cursor.quoted()?;
                 cursor.end()
             })
@@ -173,7 +173,7 @@ fn body_line(
     values: &mut BTreeMap<usize, Value>,
     notes: &mut Notes,
 ) -> Result<(), String> {
-    if let Ok(mut cursor) = Cursor::new(line).keyword("output") {
+    if let Ok(mut cursor) = TextCursor::new(line).keyword("output") {
         let name = cursor.quoted()?;
         program.outputs.push((name, cursor.value()?));
         return cursor.end();
@@ -182,8 +182,8 @@ fn body_line(
     let role =
         roles.into_iter().find(|role| line.split(' ').next() == role.keyword()).unwrap_or(Role::Result);
     let mut cursor = match role.keyword() {
-        Some(keyword) => Cursor::new(line).keyword(keyword)?,
-        None => Cursor::new(line),
+        Some(keyword) => TextCursor::new(line).keyword(keyword)?,
+        None => TextCursor::new(line),
     };
     let mut ids = SmallVec::new();
     loop {
@@ -221,11 +221,11 @@ fn body_line(
     Ok(())
 }
 
-struct Cursor<'a> {
+struct TextCursor<'a> {
     rest: &'a str,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> TextCursor<'a> {
     const fn new(rest: &'a str) -> Self {
         Self { rest }
     }

@@ -32,7 +32,7 @@ use super::memory::{Reserved, arena_bytes};
 use super::parts::{CHIP, exchange_us};
 use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
 use super::with_exchange::{JoinCandidates, left};
-use queue::{Filling, Ordered, StageQueue, UnitCost, UnitKind, live, order};
+use queue::{Filling, OrderedUnits, StageQueue, UnitCost, UnitKind, live, order};
 
 /// Fraction of a device for steps that run ahead and reserved buffers.
 const SPARE_PART: u64 = 32;
@@ -157,7 +157,7 @@ impl StageUnits {
         StageQueue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
     }
 
-    fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> bool {
+    fn fits(&self, first: &Emitted, ordered: &OrderedUnits<'_>, beside: &[OverlapWindow]) -> bool {
         let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
         arena_bytes(plan, &reserved).0 <= self.before + self.spare
     }
@@ -192,7 +192,7 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let ways: &[Filling] =
         if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let tried = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
-    let last_us = |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| {
+    let last_us = |all: &[(OrderedUnits<'_>, Vec<OverlapWindow>)]| {
         all.iter().map(|(ordered, _)| ordered.end_us()).fold(0.0, f64::max)
     };
     let earliest = tried.map(|orders| (last_us(&orders), orders)).min_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -211,19 +211,19 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
 
 fn in_passes_us(stages: &[StageUnits]) -> f64 {
     let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
-    ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
+    ordered.iter().map(OrderedUnits::end_us).fold(0.0, f64::max)
 }
 
 fn arranged<'a>(
     stages: &'a [StageUnits],
     ranks: &[Vec<Emitted>],
     filling: Filling,
-) -> Option<Vec<(Ordered<'a>, Vec<OverlapWindow>)>> {
+) -> Option<Vec<(OrderedUnits<'a>, Vec<OverlapWindow>)>> {
     let mut tried = vec![0; stages.len()];
     loop {
         let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
         let queues = stages.iter().zip(spent).map(|(stage, spent)| stage.queue(filling, spent)).collect();
-        let stage_orders: Vec<(Ordered<'a>, Vec<OverlapWindow>)> = order(queues)
+        let stage_orders: Vec<(OrderedUnits<'a>, Vec<OverlapWindow>)> = order(queues)
             .into_iter()
             .map(|ordered| {
                 let beside = ordered.reserved();
@@ -308,7 +308,7 @@ struct OverlapWindow {
     places: Range<usize>,
 }
 
-impl Ordered<'_> {
+impl OrderedUnits<'_> {
     fn reserved(&self) -> Vec<OverlapWindow> {
         let (mut live, lives) = live(self.order.iter().map(|unit| &self.costs[*unit]));
         let of_kind = |kind: UnitKind| -> Vec<usize> {
@@ -347,7 +347,7 @@ impl Ordered<'_> {
 fn moved(
     rank: Emitted,
     units: &[usize],
-    ordered: &Ordered<'_>,
+    ordered: &OrderedUnits<'_>,
     beside: &[OverlapWindow],
 ) -> (Plan, Vec<Reserved>) {
     let Emitted { mut plan, reserved, .. } = rank;

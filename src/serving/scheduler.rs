@@ -55,7 +55,7 @@ use smallvec::SmallVec;
 use crate::base::{Diagnostic, Diagnostics, Id as _};
 use crate::serving::blocks::{BlockId, BlockPool, Chain, Group, States};
 use crate::serving::step::{BlockTable, Change, TableId, len};
-use sequence::{Phase, Rank, Sequence};
+use sequence::{Rank, ScheduledSequence, SequencePhase};
 
 pub use config::{DraftPlace, GroupConfig, Overlap, SchedulerConfig};
 pub use request::{
@@ -68,9 +68,9 @@ pub use sequence::SequenceLengths;
 pub struct Scheduler {
     config: SchedulerConfig,
     states: States,
-    waiting: BTreeMap<Rank, Sequence>,
+    waiting: BTreeMap<Rank, ScheduledSequence>,
     /// Running sequences by table. A free table has `None`.
-    running: Vec<Option<Sequence>>,
+    running: Vec<Option<ScheduledSequence>>,
     /// The running sequences, the strongest first.
     order: Vec<Ordered>,
     free_tables: Vec<TableId>,
@@ -167,7 +167,7 @@ impl Scheduler {
             let known = len(&request.prompt);
             let rank = Rank { due, arrival: self.next_arrival };
             self.next_arrival += 1;
-            let mut sequence = Sequence {
+            let mut sequence = ScheduledSequence {
                 id: SequenceId { request: id, sample },
                 rank,
                 prompt: known,
@@ -181,7 +181,7 @@ impl Scheduler {
                 published: 0,
                 tables: SmallVec::new(),
                 state: None,
-                phase: Phase::Running,
+                phase: SequencePhase::Running,
                 in_flight: 0,
                 drafts: 0,
                 source: None,
@@ -240,7 +240,7 @@ impl Scheduler {
             if sequence.id.request != request {
                 continue;
             }
-            sequence.phase = Phase::Ended;
+            sequence.phase = SequencePhase::Ended;
             if sequence.in_flight == 0 {
                 self.release(table);
             }
@@ -258,8 +258,8 @@ impl Scheduler {
             let sequence = self.sequence_mut(table);
             sequence.in_flight = 0;
             match sequence.phase {
-                Phase::Ended => drop(self.release(table)),
-                Phase::Running | Phase::Leaving => self.preempt(table),
+                SequencePhase::Ended => drop(self.release(table)),
+                SequencePhase::Running | SequencePhase::Leaving => self.preempt(table),
             }
         }
         self.states.forget();
@@ -314,16 +314,16 @@ impl Scheduler {
         self.running.get(table.index())?.as_ref()?.tables.get(group)
     }
 
-    fn running(&self, table: TableId) -> &Sequence {
+    fn running(&self, table: TableId) -> &ScheduledSequence {
         self.running[table.index()].as_ref().expect("a table in the order is taken")
     }
 
-    fn sequence_mut(&mut self, table: TableId) -> &mut Sequence {
+    fn sequence_mut(&mut self, table: TableId) -> &mut ScheduledSequence {
         self.running[table.index()].as_mut().expect("a table in the order is taken")
     }
 
     /// Removes a running sequence, and releases its blocks, state and table.
-    fn release(&mut self, table: TableId) -> Option<Sequence> {
+    fn release(&mut self, table: TableId) -> Option<ScheduledSequence> {
         let mut sequence = self.running[table.index()].take()?;
         self.order.retain(|ordered| ordered.table != table);
         for (group, blocks) in self.states.groups.iter_mut().zip(&sequence.tables) {

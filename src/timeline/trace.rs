@@ -58,7 +58,7 @@ impl Trace<'_> {
     /// # Errors
     /// Returns the errors of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut events = Events { out, is_first: true, arrows: 0 };
+        let mut events = TraceEvents { out, is_first: true, arrows: 0 };
         write!(events.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", self.about)?;
         let threads = self.threads();
         for (rank, name) in self.ranks.iter().enumerate() {
@@ -83,13 +83,13 @@ impl std::fmt::Debug for Trace<'_> {
     }
 }
 
-struct Events<'a> {
+struct TraceEvents<'a> {
     out: &'a mut dyn Write,
     is_first: bool,
     arrows: usize,
 }
 
-impl Events<'_> {
+impl TraceEvents<'_> {
     fn event(&mut self, event: &Value) -> io::Result<()> {
         let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
         write!(self.out, "{separator}{event}")

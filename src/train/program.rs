@@ -212,7 +212,7 @@ pub struct Parts<'a> {
 }
 
 /// States by param. Only `accumulated` includes copies.
-struct States {
+struct ParamStates {
     optimizer: Vec<Vec<Operand>>,
     /// Sums over micro-batches, by level of the tree.
     accumulated: Vec<Vec<Operand>>,
@@ -306,7 +306,7 @@ impl Parts<'_> {
     }
 
     /// Declares the states, which all programs of a run have.
-    fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
+    fn states(&self, build: &mut Builder, params: &[Operand]) -> ParamStates {
         let own: Vec<Operand> =
             params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
         let mut all = |name: &dyn Fn(&str) -> String, params: &[Operand]| {
@@ -326,7 +326,7 @@ impl Parts<'_> {
             is_compressed.then(|| build.state(&format!("{KEPT_BACK}{}", value.name), value.shape, DType::F32))
         };
         let kept_back = own.iter().map(kept_back).collect();
-        States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
+        ParamStates { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
     }
 
     fn update(&self) -> Result<Marked, Diagnostics> {
@@ -408,7 +408,7 @@ impl Parts<'_> {
         part: StepPart,
         params: &[Operand],
         whole: Vec<Operand>,
-        states: &States,
+        states: &ParamStates,
     ) {
         let pairs = params.iter().copied().zip(whole);
         let (copies, own): (Vec<_>, Vec<_>) = pairs.partition(|(param, _)| is_copy(&name_of(build, *param)));
@@ -463,7 +463,7 @@ impl Parts<'_> {
         updates: usize,
         params: &[Operand],
         whole: &mut [Operand],
-        states: &States,
+        states: &ParamStates,
     ) -> Vec<Option<SummedMoment>> {
         let mut summed = Vec::with_capacity(params.len());
         let (old, new) = self.optimizer.shares();

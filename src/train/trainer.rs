@@ -512,6 +512,7 @@ impl Trainer {
 
     /// Returns the checkpoint tensors and the ranks that write them.
     #[must_use]
+    #[doc(hidden)]
     pub const fn sharding(&self) -> &Sharding {
         &self.sharding
     }
@@ -540,6 +541,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The errors of [`Trainer::parts`], or a tensor with NaN or infinity.
+    #[doc(hidden)]
     pub fn checkpoint_parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let parts = self.parts()?;
         let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub(super) use self::names::text_name;
-use self::names::{Named, Tally};
+use self::names::{Named, TensorTally};
 use super::adapter::{self, Delta};
 use super::json::Entries;
 use super::slice::{Error, Stored, StoredView, check_slice};
@@ -68,7 +68,7 @@ pub struct Checkpoint {
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
     /// Tensors of images.
-    images: Tally,
+    images: TensorTally,
     /// Low-rank updates that are added when tensors are read.
     deltas: BTreeMap<String, Delta>,
 }
@@ -238,7 +238,7 @@ impl Checkpoint {
     /// Returns `None` if there are none.
     #[must_use]
     pub fn skipped(&self, config: &ModelConfig, predicts: bool) -> Option<String> {
-        let mut predictions = Tally::default();
+        let mut predictions = TensorTally::default();
         let is_skipped =
             |name: &str| config.is_prediction_tensor(name) && !(predicts && config.drafts_by(name));
         for (_, tensor) in self.tensors().filter(|(name, _)| is_skipped(name)) {
@@ -247,7 +247,9 @@ impl Checkpoint {
         let kinds = [("images", self.images), ("layers for multi-token prediction", predictions)];
         let kinds = kinds.into_iter().filter(|(_, tally)| tally.tensors > 0);
         let texts: Vec<String> = kinds
-            .map(|(of, Tally { tensors, bytes })| format!("{} of {of} ({bytes})", count_tensors(tensors)))
+            .map(|(of, TensorTally { tensors, bytes })| {
+                format!("{} of {of} ({bytes})", count_tensors(tensors))
+            })
             .collect();
         (!texts.is_empty()).then(|| texts.join(" and "))
     }

@@ -21,7 +21,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::built::{Built, cargo};
 use crate::say;
 pub(crate) use job::signal;
-use job::{CommandJob, End, JobLaunch, JobProcess, RANKS, code, has_mpirun};
+use job::{CommandJob, JobEnd, JobLaunch, JobProcess, RANKS, code, has_mpirun};
 
 /// Promised maximum delay of every end.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ const FORMS: [(&str, JobLaunch, bool); 7] = [
     ("--processes", JobLaunch::Own, true),
 ];
 
-struct Case {
+struct KillCase {
     command: &'static str,
     words: Vec<OsString>,
     window: Duration,
@@ -150,7 +150,7 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(built.context("cargo built no program ascend-tp")?.path)
 }
 
-fn cases() -> Result<Vec<Case>> {
+fn cases() -> Result<Vec<KillCase>> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../models")
         .canonicalize()
@@ -170,14 +170,14 @@ fn cases() -> Result<Vec<Case>> {
                 JobLaunch::Each(_) | JobLaunch::Mpirun(_) => {}
             }
             let case =
-                |signal| Case { command, words: words.clone(), window, form, launch, is_parent, signal };
+                |signal| KillCase { command, words: words.clone(), window, form, launch, is_parent, signal };
             cases.extend(SIGNALS.map(case));
         }
     }
     Ok(cases)
 }
 
-impl Case {
+impl KillCase {
     /// Retries if the command ended before the signal.
     fn run(&self, program: &Path, random: &mut StdRng) -> Result<KillOutcome> {
         let what = || format!("{} as {}", self.command, self.form);
@@ -298,10 +298,10 @@ fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     !telling.is_empty() && telling.iter().all(|(_, well)| *well)
 }
 
-fn late(end: Option<End>) -> Option<String> {
+fn late(end: Option<JobEnd>) -> Option<String> {
     match end {
-        Some(End { after, .. }) if after <= LIMIT => None,
-        Some(End { after, .. }) => Some(format!("ended after {:.2} s", after.as_secs_f64())),
+        Some(JobEnd { after, .. }) if after <= LIMIT => None,
+        Some(JobEnd { after, .. }) => Some(format!("ended after {:.2} s", after.as_secs_f64())),
         None => Some(format!("had not ended after {} s", PATIENCE.as_secs())),
     }
 }
@@ -320,7 +320,7 @@ fn telling_line(said: &str, rank: Option<usize>, process: u32) -> String {
     naming.or(said.lines().last()).unwrap_or_default().to_owned()
 }
 
-fn line(case: &Case, outcome: &KillOutcome) -> String {
+fn line(case: &KillCase, outcome: &KillOutcome) -> String {
     let KillOutcome { victim, moment, slowest, codes, said, .. } = outcome;
     let victim = if case.is_parent { "itself" } else { victim };
     let hit = format!("{} {victim}", case.signal);
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn late_is_after_two_seconds() {
-        let end = |millis| Some(End { after: Duration::from_millis(millis), status: None });
+        let end = |millis| Some(JobEnd { after: Duration::from_millis(millis), status: None });
         assert_eq!(late(end(1999)), None);
         assert_eq!(late(end(2500)).unwrap(), "ended after 2.50 s");
         assert_eq!(late(None).unwrap(), "had not ended after 10 s");

@@ -6,13 +6,13 @@
 use std::ffi::OsString;
 
 use crate::measure::figures::{self, Measured};
-use crate::measure::{Bench, Effort, Table, collectives, compile, operators, peers, scaling};
+use crate::measure::{Bench, Effort, MeasuredTable, collectives, compile, operators, peers, scaling};
 use serde_json::Value;
 
 use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 
-pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
+pub(super) fn run(bench: &Bench) -> Result<Vec<MeasuredTable>, Failure> {
     let Measured { figures, tables } = figures::measure(bench, across_processes(bench.effort)?)?;
     let mut all_tables = vec![figures, bench.limits.table()];
     all_tables.extend(tables);
@@ -27,7 +27,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     Ok(all_tables)
 }
 
-pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
+pub(super) fn across_processes(effort: Effort) -> Result<MeasuredTable, Failure> {
     let setting = figures::exchanges();
     let list = |items: Vec<String>| items.join(",");
     let names = list(setting.ops.iter().map(ToString::to_string).collect());

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, BenchReport, Effort, Limits, MeasuringMachine, Table, collectives, compile, exact, generation,
-    host, load, operators, parameter_server, plot, scaling,
+    Bench, BenchReport, Effort, Limits, MeasuredTable, MeasuringMachine, collectives, compile, exact,
+    generation, host, load, operators, parameter_server, plot, scaling,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -124,7 +124,7 @@ struct BenchOutput {
 }
 
 impl BenchOutput {
-    fn show(&self, tables: Vec<Table>) -> Result<(), Failure> {
+    fn show(&self, tables: Vec<MeasuredTable>) -> Result<(), Failure> {
         if let Some(path) = &self.plot {
             let drawn = tables.iter().find_map(plot::svg);
             let problem = || Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw"));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::children::BesideOptions;
-use crate::measure::collectives::{Collective, ExchangeSetting};
+use crate::measure::collectives::{ExchangeSetting, MeasuredCollective};
 use crate::measure::{compile, exact, generation, parameter_server, scaling, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
@@ -104,7 +104,7 @@ const OPS: &str = "Which: all_reduce, all_gather, reduce_scatter, broadcast, all
 #[derive(Debug, Args)]
 pub(super) struct CollectivesOptions {
     #[arg(long, value_delimiter = ',', value_name = "OP,…", help = OPS)]
-    op: Vec<Collective>,
+    op: Vec<MeasuredCollective>,
     /// Element types: f32, f16, bf16
     #[arg(long, value_delimiter = ',', default_value = "f32", value_name = "TYPE,…")]
     dtype: Vec<DType>,
@@ -201,7 +201,7 @@ pub(super) struct OpsOptions {
 }
 
 impl OpsOptions {
-    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+    pub(super) fn setting(&self) -> Result<generation::GenerationSetting, Diagnostics> {
         setting(&self.model, &[self.cards], self.dtype, self.prompt, TOKENS)
     }
 }
@@ -241,7 +241,7 @@ pub(super) struct HostOptions {
 }
 
 impl HostOptions {
-    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+    pub(super) fn setting(&self) -> Result<generation::GenerationSetting, Diagnostics> {
         let (_, config) = model::config(&self.model)?;
         let context = CONTEXT.min(config.max_positions.saturating_sub(TOKENS));
         setting(&self.model, &self.cards, None, context, TOKENS)
@@ -289,15 +289,15 @@ pub(super) struct LoadOptions {
 }
 
 impl LoadOptions {
-    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+    pub(super) fn setting(&self) -> Result<generation::GenerationSetting, Diagnostics> {
         self.shape.setting(1, 1)
     }
 }
 
 impl ShapeOptions {
-    fn setting(&self, prompt: usize, tokens: usize) -> Result<generation::Setting, Diagnostics> {
+    fn setting(&self, prompt: usize, tokens: usize) -> Result<generation::GenerationSetting, Diagnostics> {
         let cards = if self.cards.is_empty() { &DEFAULT_CARDS } else { self.cards.as_slice() };
-        Ok(generation::Setting {
+        Ok(generation::GenerationSetting {
             residual: self.layout.residual(),
             experts: self.layout.experts(),
             launching: if self.captured { Launching::Captured } else { Launching::Eager },
@@ -312,9 +312,9 @@ fn setting(
     dtype: Option<PrecisionName>,
     prompt: usize,
     tokens: usize,
-) -> Result<generation::Setting, Diagnostics> {
+) -> Result<generation::GenerationSetting, Diagnostics> {
     let (name, model) = model::config(named)?;
-    let setting = generation::Setting {
+    let setting = generation::GenerationSetting {
         name,
         cards: cards.to_vec(),
         precision: dtype.map_or(model.dtype.into(), |name| name.of(model.dtype)),
@@ -330,13 +330,13 @@ fn setting(
 }
 
 impl DecodeOptions {
-    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+    pub(super) fn setting(&self) -> Result<generation::GenerationSetting, Diagnostics> {
         self.shape.setting(self.prompt, self.tokens)
     }
 }
 
 impl PrefillOptions {
-    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+    pub(super) fn setting(&self) -> Result<generation::GenerationSetting, Diagnostics> {
         self.shape.setting(self.prompt, 1)
     }
 }
@@ -422,7 +422,7 @@ impl CollectivesOptions {
     pub(super) fn setting(&self, is_quick: bool) -> ExchangeSetting {
         let factor = self.step_factor.unwrap_or(if is_quick { 16 } else { 4 });
         ExchangeSetting {
-            ops: if self.op.is_empty() { Collective::ALL.to_vec() } else { self.op.clone() },
+            ops: if self.op.is_empty() { MeasuredCollective::ALL.to_vec() } else { self.op.clone() },
             dtypes: self.dtype.clone(),
             ranks: if self.ranks.is_empty() { vec![DEFAULT_RANKS] } else { self.ranks.clone() },
             bytes: ExchangeSetting::sizes(self.min_bytes, self.max_bytes, factor),

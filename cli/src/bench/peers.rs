@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::measure::peers::{self, Peer, Times, Turns};
-use crate::measure::{Bench, Effort, Table, figures, generation};
+use crate::measure::peers::{self, PeerMeasurement, PeerProgram, Turns};
+use crate::measure::{Bench, Effort, MeasuredTable, figures, generation};
 use anyhow::Context;
 use ascend_tp::base::Diagnostics;
 
@@ -62,7 +62,7 @@ impl TurnClock {
             Effort::Quick => Some(QUICK),
             Effort::Full => None,
         };
-        Self { started: Instant::now(), limit, longest: vec![TURN; Peer::ALL.len()] }
+        Self { started: Instant::now(), limit, longest: vec![TURN; PeerProgram::ALL.len()] }
     }
 
     fn left(&self) -> Duration {
@@ -80,12 +80,12 @@ impl TurnClock {
 
 /// Measures all installed peers. Prints each turn as it ends, and the table of the finished turns
 /// if a signal ends the process.
-pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Failure> {
+pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<MeasuredTable>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut clock = TurnClock::new(bench.effort);
     let recorded = peers::recorded()?;
     let (mut installed, mut missing) = (Vec::new(), Vec::new());
-    for peer in Peer::ALL {
+    for peer in PeerProgram::ALL {
         match ReadyPeer::find(peer, bench.effort, threads, &clock)? {
             Ok(ready) => installed.push(ready),
             Err(what) => missing.push((peer, what)),
@@ -154,16 +154,16 @@ fn take_turns(
     Ok(())
 }
 
-fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
+fn ours(bench: &Bench, peer: PeerProgram) -> Result<PeerMeasurement, Failure> {
     if peer.generates() {
-        Ok(Times::generated(&generation::run(bench, &figures::model()?)?))
+        Ok(PeerMeasurement::generated(&generation::run(bench, &figures::model()?)?))
     } else {
-        Ok(Times::exchanged(&across_processes(bench.effort)?))
+        Ok(PeerMeasurement::exchanged(&across_processes(bench.effort)?))
     }
 }
 
 struct ReadyPeer {
-    peer: Peer,
+    peer: PeerProgram,
     effort: Effort,
     threads: usize,
     /// Program that runs the peer: an interpreter, a launcher, or the peer's own benchmark.
@@ -173,22 +173,22 @@ struct ReadyPeer {
 
 impl ReadyPeer {
     fn find(
-        peer: Peer,
+        peer: PeerProgram,
         effort: Effort,
         threads: usize,
         clock: &TurnClock,
     ) -> Result<Result<Self, String>, Failure> {
         let ready = |program, file| Ok(Ok(Self { peer, effort, threads, program, file }));
         match peer {
-            Peer::Transformers => match python(&["torch", "transformers"]) {
+            PeerProgram::Transformers => match python(&["torch", "transformers"]) {
                 Ok(python) => ready(python, None),
                 Err(what) => Ok(Err(what)),
             },
-            Peer::Gloo => match python(&["torch", "numpy"]) {
+            PeerProgram::Gloo => match python(&["torch", "numpy"]) {
                 Ok(python) => ready(python, None),
                 Err(what) => Ok(Err(what)),
             },
-            Peer::OpenMpi => match (on_path("mpirun"), on_path("mpicc")) {
+            PeerProgram::OpenMpi => match (on_path("mpirun"), on_path("mpicc")) {
                 (Some(_), Some(mpicc)) if !has_headers(&mpicc) => {
                     Ok(Err(format!("{} finds no mpi.h", mpicc.display())))
                 }
@@ -196,7 +196,7 @@ impl ReadyPeer {
                 (None, _) => Ok(Err("no mpirun on PATH".to_owned())),
                 (_, None) => Ok(Err("no mpicc on PATH".to_owned())),
             },
-            Peer::LlamaCpp => {
+            PeerProgram::LlamaCpp => {
                 let Some(program) = on_path("llama-bench") else {
                     return Ok(Err("no llama-bench on PATH".to_owned()));
                 };
@@ -211,22 +211,22 @@ impl ReadyPeer {
         }
     }
 
-    fn measure(&self, limit: Duration) -> Result<Times, Failure> {
+    fn measure(&self, limit: Duration) -> Result<PeerMeasurement, Failure> {
         let Self { peer, effort, threads, program, file } = self;
         let repeats = repeats(*effort);
         let run = |command: Vec<OsString>, processes: usize| self.run(command, processes, limit);
         let path = file.as_ref().map(Unnamed::path).unwrap_or_default();
         let times = match peer {
-            Peer::Transformers => {
+            PeerProgram::Transformers => {
                 let shape = peers::generation_argument(*threads, repeats)?.to_string();
                 peer.read(&run(words(program, &["-c", TRANSFORMERS, &shape]), 1)?)
             }
-            Peer::Gloo => {
+            PeerProgram::Gloo => {
                 let mut command = words(program, &["-c", GLOO]);
                 command.extend(peers::exchange_arguments(*peer).into_iter().map(OsString::from));
                 peer.read(&run(command, figures::CARDS)?)
             }
-            Peer::OpenMpi => {
+            PeerProgram::OpenMpi => {
                 let ranks = figures::CARDS.to_string();
                 let options = [
                     "--oversubscribe",
@@ -245,7 +245,7 @@ impl ReadyPeer {
                 command.extend(peers::exchange_arguments(*peer).into_iter().map(OsString::from));
                 peer.read(&run(command, 1)?)
             }
-            Peer::LlamaCpp => {
+            PeerProgram::LlamaCpp => {
                 let [threads_text, runs] = [*threads, repeats].map(|number| number.to_string());
                 let tests = peers::llama_bench_arguments().into_iter().map(|test| {
                     let mut command = words(program, &["-o", "json", "-r", &runs, "-t", &threads_text]);
@@ -253,7 +253,7 @@ impl ReadyPeer {
                     command.extend([OsString::from("-m"), path.clone().into()]);
                     run(command, 1)
                 });
-                Peer::read_llama_bench(&tests.collect::<Result<Vec<_>, _>>()?, *threads)
+                PeerProgram::read_llama_bench(&tests.collect::<Result<Vec<_>, _>>()?, *threads)
             }
         };
         times.map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use crate::measure::serve::{self, ServeRound, Throughput};
-use crate::measure::{Bench, Table};
+use crate::measure::{Bench, MeasuredTable};
 use ascend_tp::base::Diagnostics;
 
 use super::peers::{LIMIT, LlamaModel, LlamaVocabulary, on_path, words};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::note;
 
 /// Measures all numbers of streams.
-pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
+pub(super) fn run(bench: &Bench) -> Result<Vec<MeasuredTable>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let peer = match on_path("llama-batched-bench") {
         Some(program) => match LlamaModel::new(threads, LIMIT, LlamaVocabulary::None)? {

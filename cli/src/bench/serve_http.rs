@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::measure::serve::{self, LENGTHS, STREAMS, ServeRound, Throughput};
-use crate::measure::{Bench, Table, figures, http, load};
+use crate::measure::{Bench, MeasuredTable, figures, http, load};
 use anyhow::anyhow;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const SPARE_TOKENS: usize = 16;
 
 /// Measures all numbers of streams.
-pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
+pub(super) fn run(bench: &Bench) -> Result<Vec<MeasuredTable>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let first_tokens = first_tokens(bench)?;
     let peer = match on_path("llama-server") {
@@ -65,7 +65,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
 fn first_tokens(bench: &Bench) -> Result<Vec<http::FirstTokens>, Failure> {
     let folder = model::folder(None)?;
     let vocabulary = ascend_tp::generate::Model::open_config(&folder)?.vocab_size;
-    let server = Running::start(|port| own_job(&folder, 1, port))?;
+    let server = RunningServer::start(|port| own_job(&folder, 1, port))?;
     Ok(http::first_tokens(server.address, vocabulary, bench.effort)?)
 }
 
@@ -74,19 +74,19 @@ fn throughput(
     streams: usize,
     vocabulary: usize,
 ) -> Result<Throughput, Failure> {
-    let server = Running::start(job)?;
+    let server = RunningServer::start(job)?;
     // The first request is a warm-up.
     http::streams(server.address, 1, vocabulary)?;
     Ok(http::streams(server.address, streams, vocabulary)?)
 }
 
 /// A server that accepts requests. Dropping it kills the process.
-struct Running {
+struct RunningServer {
     address: SocketAddr,
     _process: Children,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server at a free port.
     fn start(job: impl Fn(u16) -> Result<ChildJob, Failure>) -> Result<Self, Failure> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::measure::report::{Cell, Column, Form};
-use crate::measure::{BenchReport, MeasuringMachine, Table};
+use crate::measure::report::{Cell, CellForm, Column};
+use crate::measure::{BenchReport, MeasuredTable, MeasuringMachine};
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::table::{self, Align};
 
@@ -26,7 +26,7 @@ pub(super) fn machine(machine: &MeasuringMachine) -> String {
 }
 
 fn heading(column: &Column) -> (&'static str, Align) {
-    (column.heading, if column.form == Form::Text { Align::Left } else { Align::Right })
+    (column.heading, if column.form == CellForm::Text { Align::Left } else { Align::Right })
 }
 
 /// Columns that a narrow table omits, in this order.
@@ -46,7 +46,7 @@ const OPTIONAL: [&str; 13] = [
     "model",
 ];
 
-pub(super) fn shown_table(table: &Table) -> table::Table {
+pub(super) fn shown_table(table: &MeasuredTable) -> table::Table {
     let mut text = table::Table::new(table.columns.iter().map(heading)).optional(OPTIONAL);
     for row in &table.rows {
         text.row(row.iter().zip(table.columns).map(|(cell, column)| shown(cell, column.form)));
@@ -54,14 +54,14 @@ pub(super) fn shown_table(table: &Table) -> table::Table {
     text
 }
 
-fn shown(cell: &Cell, form: Form) -> String {
+fn shown(cell: &Cell, form: CellForm) -> String {
     match (cell, form) {
         (Cell::Nothing, _) => "-".to_owned(),
         (Cell::Text(text), _) => text.clone(),
-        (Cell::Number(number), Form::Whole) => grouped(*number as u64),
-        (Cell::Number(number), Form::Bytes) => Bytes(*number as u64).to_string(),
-        (Cell::Number(number), Form::Percent) => format!("{:.1} %", 100.0 * number),
-        (Cell::Number(number), Form::Text | Form::Decimal) => significant(*number),
+        (Cell::Number(number), CellForm::Whole) => grouped(*number as u64),
+        (Cell::Number(number), CellForm::Bytes) => Bytes(*number as u64).to_string(),
+        (Cell::Number(number), CellForm::Percent) => format!("{:.1} %", 100.0 * number),
+        (Cell::Number(number), CellForm::Text | CellForm::Decimal) => significant(*number),
     }
 }
 
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn cells_are_shown_as_their_column_says() {
-        assert_eq!(shown(&Cell::Number(0.125), Form::Percent), "12.5 %");
-        assert_eq!(shown(&Cell::Number(16_384.0), Form::Bytes), "16.0 KiB");
-        assert_eq!(shown(&Cell::Nothing, Form::Decimal), "-");
+        assert_eq!(shown(&Cell::Number(0.125), CellForm::Percent), "12.5 %");
+        assert_eq!(shown(&Cell::Number(16_384.0), CellForm::Bytes), "16.0 KiB");
+        assert_eq!(shown(&Cell::Nothing, CellForm::Decimal), "-");
     }
 }

@@ -5,7 +5,7 @@
 //! measures no peer.
 
 use crate::measure::train::{self, CASES, PEER, Round};
-use crate::measure::{Bench, Effort, Samples, Table};
+use crate::measure::{Bench, Effort, MeasuredTable, Samples};
 use ascend_tp::base::Diagnostics;
 
 use super::peers::{LIMIT, python, words};
@@ -16,7 +16,7 @@ use crate::note;
 const TORCH: &str = include_str!("../../peers/train_torch.py");
 
 /// Measures all cases. Peers are measured only for emulated cards.
-pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failure> {
+pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<MeasuredTable>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (rounds, has_peer) = match bench.effort {
         Effort::Quick => (1, false),

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::{Failure, Outcome};
 use super::files::{self, Draft};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::site::keep;
 use super::template::TemplateOptions;
 use super::values::positive;
@@ -58,7 +58,7 @@ Examples:
   ascend-tp data tokenizer corpus.txt --vocab-size 4096 --out my-tokenizer";
 
 #[derive(Debug, Args)]
-pub(super) struct DataOptions {
+pub(super) struct DataCommandOptions {
     #[command(subcommand)]
     part: DataCommand,
 }
@@ -137,7 +137,7 @@ struct TokenizerOptions {
     json: bool,
 }
 
-pub(super) fn run(options: &DataOptions) -> Result<Outcome, Failure> {
+pub(super) fn run(options: &DataCommandOptions) -> Result<Outcome, Failure> {
     match &options.part {
         DataCommand::Prepare(options) => run_prepare(options)?,
         DataCommand::Inspect(options) => run_inspect(options)?,
@@ -194,7 +194,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
 
     let mut tokens = Draft::new("--out", bin.clone());
     let mut ignore = Draft::new("--out", ignore_bin.clone());
-    let progress = Progress::reading(bytes_of(&options.files));
+    let progress = ProgressLine::reading(bytes_of(&options.files));
     let prepared = prepare(&texts, &encoder, options.skip_bad_lines, &mut tokens, &mut ignore, &|read| {
         progress.advance(read);
     });
@@ -337,7 +337,7 @@ fn run_tokenizer(options: &TokenizerOptions) -> Result<(), Failure> {
     let texts = texts(&options.files, None, &mut problems);
     keep(files::check_folder("--out", &options.out).map_err(Diagnostics::from), &mut problems);
     problems.into_result(())?;
-    let progress = Progress::reading(bytes_of(&options.files));
+    let progress = ProgressLine::reading(bytes_of(&options.files));
     let learned =
         learn_tokenizer(&texts, options.vocab_size, options.skip_bad_lines, &|read| progress.advance(read));
     progress.finish();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ascend_tp::world::visible_cards;
 
-use super::report::Group;
+use super::report::ReportGroup;
 use super::system::{System, ToolOutcome, said, tool, variable};
 
 pub(super) const VERSION: &str = "/usr/local/Ascend/driver/version.info";
@@ -15,8 +15,8 @@ const SHARED_DEVICES: [&str; 3] = ["davinci_manager", "devmm_svm", "hisi_hdc"];
 /// Group with the right to open device files.
 const USERS: &str = "HwHiAiUser";
 
-pub(super) fn check(system: &System) -> Group {
-    let mut group = Group::new("driver");
+pub(super) fn check(system: &System) -> ReportGroup {
+    let mut group = ReportGroup::new("driver");
     match system.entry(VERSION, "Version") {
         Some(version) => group.well("driver", version),
         None => group.finding(
@@ -33,7 +33,7 @@ pub(super) fn check(system: &System) -> Group {
     group
 }
 
-fn devices(system: &System, group: &mut Group) {
+fn devices(system: &System, group: &mut ReportGroup) {
     let missing: Vec<&str> =
         SHARED_DEVICES.into_iter().filter(|name| !system.has(&format!("/dev/{name}"))).collect();
     if missing.is_empty() {
@@ -57,7 +57,7 @@ fn devices(system: &System, group: &mut Group) {
 }
 
 /// Checks the right to open device files: root, or a member of the driver's group.
-fn users(system: &System, group: &mut Group) {
+fn users(system: &System, group: &mut ReportGroup) {
     let status = system.read("/proc/self/status").unwrap_or_default();
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
@@ -96,7 +96,7 @@ fn users(system: &System, group: &mut Group) {
     }
 }
 
-fn visible(system: &System, group: &mut Group) {
+fn visible(system: &System, group: &mut ReportGroup) {
     const VARIABLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
     let Some(text) = variable(VARIABLE) else { return };
     let cards = system.cards();
@@ -124,7 +124,7 @@ fn visible(system: &System, group: &mut Group) {
     }
 }
 
-fn health(system: &System, group: &mut Group) {
+fn health(system: &System, group: &mut ReportGroup) {
     const TOOL: &str = "npu-smi";
     let counted = match tool(TOOL, &["info", "-l"]) {
         ToolOutcome::Answer(text) => text,
@@ -163,7 +163,7 @@ fn health(system: &System, group: &mut Group) {
     }
 }
 
-pub(super) fn trouble(group: &mut Group, name: &str, told: &ToolOutcome) {
+pub(super) fn trouble(group: &mut ReportGroup, name: &str, told: &ToolOutcome) {
     let expected = "an answer within 5 s";
     match told {
         ToolOutcome::Answer(_) => {}

@@ -1,14 +1,14 @@
 //! Checks of the host: processor, shared memory and process limits.
 
-use super::report::Group;
+use super::report::ReportGroup;
 use super::system::System;
 
 /// Minimum size of `/dev/shm` on a host with cards, as in the vLLM containers for Ascend. With a
 /// container's default of 64 MiB, data loaders and libraries fail with a bus error.
 const LEAST_SHM_BYTES: u64 = 1 << 30;
 
-pub(super) fn check(system: &System, has_cards: bool) -> Group {
-    let mut group = Group::new("host");
+pub(super) fn check(system: &System, has_cards: bool) -> ReportGroup {
+    let mut group = ReportGroup::new("host");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = system.read("/proc/sys/kernel/osrelease").unwrap_or_default();
     group.seen("system", format!("{} {}, {cores} cores", std::env::consts::ARCH, kernel.trim()));

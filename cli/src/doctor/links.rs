@@ -8,14 +8,14 @@ use ascend_tp::world;
 use serde_json::Value;
 
 use super::driver::trouble;
-use super::report::Group;
+use super::report::ReportGroup;
 use super::system::{System, ToolOutcome, said, tool, variable};
 
 const TOOL: &str = "hccn_tool";
 const TABLE: &str = "RANK_TABLE_FILE";
 
-pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>) -> Group {
-    let mut group = Group::new("links");
+pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>) -> ReportGroup {
+    let mut group = ReportGroup::new("links");
     let addresses = if has_cards {
         cards(system, &mut group)
     } else {
@@ -31,7 +31,7 @@ pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>)
 }
 
 /// Checks the links and returns the IP addresses of the cards.
-fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
+fn cards(system: &System, group: &mut ReportGroup) -> BTreeMap<usize, IpAddr> {
     let (mut addresses, mut encrypted) = (BTreeMap::new(), BTreeMap::new());
     for card in system.cards() {
         let number = card.to_string();
@@ -96,7 +96,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     addresses
 }
 
-fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Group) {
+fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut ReportGroup) {
     let subject = format!("rank table {}", path.display());
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -161,7 +161,7 @@ fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, St
     wrong
 }
 
-fn interfaces(system: &System, group: &mut Group) {
+fn interfaces(system: &System, group: &mut ReportGroup) {
     if let Some(text) = variable("HCCL_IF_IP") {
         let is_own = text.parse::<IpAddr>().is_ok_and(|address| UdpSocket::bind((address, 0)).is_ok());
         if is_own {

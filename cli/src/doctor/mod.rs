@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use probe::{CardSource, Probe, here, in_child};
-use report::{CheckLine, DoctorReport, Group, Verdict};
+use report::{CheckLine, DoctorReport, ReportGroup, Verdict};
 use system::System;
 pub(super) use system::{TOOL_LIMIT, run as run_limited};
 
@@ -85,7 +85,7 @@ fn examine(options: &DoctorOptions) -> Vec<CheckLine> {
     let mut lines = host::check(&system, has_cards).lines;
     let toolkit = if has_cards {
         lines.extend(driver::check(&system).lines);
-        let mut group = Group::new("toolkit");
+        let mut group = ReportGroup::new("toolkit");
         let folder = toolkit::find(&system, &mut group);
         if let Some(folder) = &folder {
             toolkit::check_files(&system, folder, &mut group);

@@ -30,7 +30,7 @@ use ascend_tp::{Cann, Mesh, Pins};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::report::Group;
+use super::report::ReportGroup;
 
 mod sums;
 
@@ -196,12 +196,12 @@ struct Worst {
     ops: usize,
 }
 
-pub(super) fn check(cann: &Arc<Cann>) -> Group {
+pub(super) fn check(cann: &Arc<Cann>) -> ReportGroup {
     check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn")).0
 }
 
 /// Like [`check`], but reports only kernels. Kernels for several cards run on two cards.
-pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
+pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> ReportGroup {
     let (mut group, checked) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
     let of_several = match sums::check(cann, source, &mut group) {
         Ok(names) => names,
@@ -229,8 +229,8 @@ fn check_of(
     what: &'static str,
     source: &KernelSource,
     is_told: fn(&str) -> bool,
-) -> (Group, Vec<&'static str>) {
-    let mut group = Group::new(what);
+) -> (ReportGroup, Vec<&'static str>) {
+    let mut group = ReportGroup::new(what);
     let mut worst_of_types: BTreeMap<&'static str, BTreeMap<String, Worst>> = BTreeMap::new();
     let uses = match uses(source.kernels()) {
         Ok(uses) => uses,

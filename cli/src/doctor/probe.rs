@@ -16,7 +16,7 @@ use ascend_tp::world::ProcessGroup;
 use ascend_tp_machine::Soc;
 use clap::ValueEnum;
 
-use super::report::{CheckLine, Group};
+use super::report::{CheckLine, ReportGroup};
 use super::system::{last_words, run};
 use super::{operators, toolkit};
 use crate::cards;
@@ -74,7 +74,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
         command
     });
     let ended = command.and_then(|command| run(command, LIMIT));
-    let mut group = Group::new(probe.group());
+    let mut group = ReportGroup::new(probe.group());
     let remedy = "see the log of CANN (~/ascend/log) and dmesg; then run the command by hand";
     let (seen, expected) = match ended {
         Ok(Some(ended)) if ended.status.success() => match serde_json::from_str(&ended.stdout) {
@@ -95,7 +95,7 @@ pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine
     if let (Probe::Toolkit, CardSource::Toolkit(folder)) = (probe, behind) {
         return Ok(toolkit::check_libraries(folder).lines);
     }
-    let mut group = Group::new(probe.group());
+    let mut group = ReportGroup::new(probe.group());
     let (cann, emulated) = match behind {
         CardSource::Emulator => {
             let cards = cards::open(DeviceKind::Emulator, &ProcessGroup::alone())?;
@@ -128,7 +128,7 @@ pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine
     Ok(group.lines)
 }
 
-fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
+fn check_cards(cann: &Arc<Cann>, group: &mut ReportGroup) -> anyhow::Result<()> {
     let count = cann.device_count()?;
     let chip = cann.soc_name().unwrap_or_default();
     match Soc::find(&chip) {
@@ -155,7 +155,7 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyhow::Result<()> {
+fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut ReportGroup) -> anyhow::Result<()> {
     let world = cann.device_count()?;
     if world < 2 {
         group.skipped("all_reduce", "needs two cards");
@@ -261,7 +261,7 @@ fn all_reduce_rank(
 }
 
 /// Records an addition and replays it with other values.
-fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
+fn check_capture(cann: &Arc<Cann>, group: &mut ReportGroup) -> anyhow::Result<()> {
     const ELEMS: usize = 64;
     let device = Device::open(cann, 0)?;
     let (x, y) = (Buffer::new(&device, ELEMS * 4)?, Buffer::new(&device, ELEMS * 4)?);
@@ -303,8 +303,8 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> Group {
-    let mut group = Group::new(Probe::Kernels.group());
+fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> ReportGroup {
+    let mut group = ReportGroup::new(Probe::Kernels.group());
     match cards::kernels(is_emulated) {
         Err(problems) => {
             group.finding(

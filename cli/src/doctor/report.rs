@@ -30,12 +30,12 @@ pub(super) struct CheckLine {
 
 /// Builder for the lines of a group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ReportGroup {
     name: &'static str,
     pub(super) lines: Vec<CheckLine>,
 }
 
-impl Group {
+impl ReportGroup {
     pub(super) const fn new(name: &'static str) -> Self {
         Self { name, lines: Vec::new() }
     }
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_finding_says_what_was_seen_and_expected_and_what_to_do() {
-        let mut host = Group::new("host");
+        let mut host = ReportGroup::new("host");
         host.well("cores", "64");
         host.finding("/dev/shm", "64 MiB", "1 GiB", "start the container with --shm-size=16g");
-        let mut driver = Group::new("driver");
+        let mut driver = ReportGroup::new("driver");
         driver.skipped("driver", "emulated cards have none");
         let report = DoctorReport::new([host.lines, driver.lines].concat());
         assert_eq!(

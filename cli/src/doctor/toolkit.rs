@@ -7,11 +7,11 @@ use ascend_tp_sys::{Library, Table, USUAL_FOLDER, library_folder, load, toolkit_
 
 use super::driver::VERSION as DRIVER;
 use super::operators;
-use super::report::Group;
+use super::report::ReportGroup;
 use super::system::{System, entry};
 
 /// Finds the toolkit that a process would load.
-pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
+pub(super) fn find(system: &System, group: &mut ReportGroup) -> Option<PathBuf> {
     let mut toolkit: Option<PathBuf> = None;
     let mut looked_at = Vec::new();
     // The linker's search path comes last.
@@ -88,7 +88,7 @@ fn release(inner: &str) -> &str {
 }
 
 /// Checks metadata and compatibility with the driver.
-pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
+pub(super) fn check_files(system: &System, root: &Path, group: &mut ReportGroup) {
     let installed = installed(root);
     let Some(version) = &installed.version else {
         group.skipped(
@@ -129,8 +129,8 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
 }
 
 /// Checks the libraries. Loading runs their code, so callers use a separate process.
-pub(super) fn check_libraries(root: &Path) -> Group {
-    let mut group = Group::new("toolkit");
+pub(super) fn check_libraries(root: &Path) -> ReportGroup {
+    let mut group = ReportGroup::new("toolkit");
     let table = match load(Some(root)) {
         Ok(table) => table,
         Err(error) => {
@@ -160,7 +160,7 @@ pub(super) fn check_libraries(root: &Path) -> Group {
 }
 
 /// Counts the functions of each library and reports missing functions and operators.
-pub(super) fn symbols(table: &Table, group: &mut Group) {
+pub(super) fn symbols(table: &Table, group: &mut ReportGroup) {
     let missing = table.missing_functions();
     for library in Library::ALL {
         let all = Table::SYMBOLS.iter().filter(|(_, of, _)| *of == library).count();

@@ -34,7 +34,7 @@ pub(super) struct PassShape {
 }
 
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct ExplainedProgram {
     pub(super) pass: PassShape,
     pub(super) program: Program,
     pub(super) split: Parallelized,
@@ -45,9 +45,9 @@ pub(super) struct Compiled {
 /// The explained program, and the programs summarised in one line each: its greedy form, and the
 /// prefill of a decode step.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) shown: Compiled,
-    pub(super) alternatives: Vec<Compiled>,
+pub(super) struct ExplainedPrograms {
+    pub(super) shown: ExplainedProgram,
+    pub(super) alternatives: Vec<ExplainedProgram>,
 }
 
 impl<'a> ExplainRequest<'a> {
@@ -110,21 +110,25 @@ impl<'a> ExplainRequest<'a> {
         PREFILL_TOKENS.min(self.deployment.context).min(longest_chunk.unwrap_or(PREFILL_TOKENS))
     }
 
-    pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
+    pub(super) fn compile(&self) -> Result<ExplainedPrograms, Diagnostics> {
         let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
         let greedy = |sequence| PassShape { sequence, head: Head::LastToken };
         let decides = self.compile_pass(prefill, None)?;
         if self.sequence == prefill.sequence {
             let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
-            return Ok(Programs { shown: decides, alternatives: vec![other] });
+            return Ok(ExplainedPrograms { shown: decides, alternatives: vec![other] });
         }
         // As in a session, the decode step uses the weights and caches of the prefill.
         let shown = self.compile_pass(PassShape { sequence: self.sequence, ..prefill }, Some(&decides))?;
         let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
-        Ok(Programs { shown, alternatives: vec![other, decides] })
+        Ok(ExplainedPrograms { shown, alternatives: vec![other, decides] })
     }
 
-    fn compile_pass(&self, pass: PassShape, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
+    fn compile_pass(
+        &self,
+        pass: PassShape,
+        decides: Option<&ExplainedProgram>,
+    ) -> Result<ExplainedProgram, Diagnostics> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape::new(batch, pass.sequence, context);
         let program = decoder(self.config, run, self.deployment.on_cards(precision), pass.head)?;
@@ -134,6 +138,6 @@ impl<'a> ExplainRequest<'a> {
         let compile::CompiledProgram { split, plans } = compile(&program, &self.mesh, &pins, target)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
-        Ok(Compiled { pass, program, split, reasons, plans })
+        Ok(ExplainedProgram { pass, program, split, reasons, plans })
     }
 }

@@ -20,7 +20,7 @@ use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
 use super::values::{MOST_PLANNED_CARDS, PlannedPrecision};
 use super::{files, model, note, print_json, print_report};
-use compile::{Compiled, ExplainRequest};
+use compile::{ExplainRequest, ExplainedProgram};
 use report::ExplainReport;
 
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
@@ -65,7 +65,7 @@ fn check(options: &ExplainOptions) -> Result<(), Diagnostics> {
 
 /// Writes each stage as a text file: the program, with reshards, with collectives, and the plan of
 /// each rank.
-fn dump(compiled: &Compiled, folder: &Path) -> Result<(), Failure> {
+fn dump(compiled: &ExplainedProgram, folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
     let split = &compiled.split;
     let mut stages = vec![

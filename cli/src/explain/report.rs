@@ -15,7 +15,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
 use serde::Serialize;
 
-use super::compile::{Compiled, ExplainRequest, Programs};
+use super::compile::{ExplainRequest, ExplainedProgram, ExplainedPrograms};
 
 #[derive(Debug, Serialize)]
 pub(super) struct ExplainReport {
@@ -201,9 +201,9 @@ impl ExplainReport {
         model: &str,
         config: &ModelConfig,
         request: &ExplainRequest<'_>,
-        programs: &Programs,
+        programs: &ExplainedPrograms,
     ) -> Self {
-        let Programs { shown, alternatives } = programs;
+        let ExplainedPrograms { shown, alternatives } = programs;
         let collectives = exchanges(&shown.split.lowered);
         Self {
             model: model.to_owned(),
@@ -243,7 +243,7 @@ impl ExplainReport {
     }
 }
 
-fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> PassReport {
+fn pass(request: &ExplainRequest<'_>, compiled: &ExplainedProgram) -> PassReport {
     PassReport {
         batch: request.deployment.batch,
         sequence: compiled.pass.sequence,
@@ -261,7 +261,7 @@ fn parameters(program: &Program) -> u64 {
     program.with_role(Role::Param).map(|id| elems(&program.values[id]) as u64).sum()
 }
 
-fn weights(compiled: &Compiled) -> Vec<WeightReport> {
+fn weights(compiled: &ExplainedProgram) -> Vec<WeightReport> {
     let placed = &compiled.split.lowered;
     let row = |id| {
         let (value, layout) = (&compiled.program.values[id], &placed.layouts[id]);
@@ -288,7 +288,7 @@ fn weights(compiled: &Compiled) -> Vec<WeightReport> {
     compiled.program.with_role(Role::Param).map(row).collect()
 }
 
-fn formats(compiled: &Compiled) -> Vec<FormatReport> {
+fn formats(compiled: &ExplainedProgram) -> Vec<FormatReport> {
     let placed = &compiled.split.lowered;
     let mut formats: Vec<FormatReport> = Vec::new();
     for id in compiled.program.with_role(Role::Param) {
@@ -334,7 +334,7 @@ fn unpacked_weights(program: &Program) -> Vec<UnpackedReport> {
     reports
 }
 
-fn borders(compiled: &Compiled) -> Vec<BorderReport> {
+fn borders(compiled: &ExplainedProgram) -> Vec<BorderReport> {
     let placed = &compiled.split.lowered;
     let border = |GroupDim { param, axis, dim, group }: GroupDim| {
         let (value, axes) = (&compiled.program.values[param], &placed.layouts[param].dims[dim]);

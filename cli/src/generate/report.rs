@@ -7,7 +7,7 @@ use ascend_tp::base::Bytes;
 use ascend_tp::generate::{Finish, Generation, LogProbabilities, RequestEvent};
 use serde::Serialize;
 
-use super::{Cards, GenerateJob, Settings, rate};
+use super::{Cards, GenerateJob, GenerateSettings, rate};
 use crate::failure::Failure;
 use crate::print;
 
@@ -172,7 +172,7 @@ impl GenerateReport {
             finish: (&sequence.finish).into(),
             log_probabilities: sequence.log_probabilities.iter().map(LogProbabilitiesReport::from).collect(),
         });
-        let Settings { sampling, max_new_tokens, .. } = &job.settings;
+        let GenerateSettings { sampling, max_new_tokens, .. } = &job.settings;
         Self {
             sampling: SamplingReport {
                 temperature: sampling.temperature,

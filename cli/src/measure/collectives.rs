@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use super::error::Error;
 use super::pattern::{self, ElementRun, MOST_RANKS};
-use super::report::{Column, Form, PlotAxes, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, PlotAxes, column};
 use super::sample::Samples;
 use super::{Bench, Effort};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
@@ -24,7 +24,7 @@ use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, ReduceOp, Roo
 use ascend_tp_planner::calibrate::on_all_ranks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Collective {
+pub(crate) enum MeasuredCollective {
     AllReduce,
     AllGather,
     ReduceScatter,
@@ -32,7 +32,7 @@ pub(crate) enum Collective {
     AllToAll,
 }
 
-impl Collective {
+impl MeasuredCollective {
     pub(crate) const ALL: [Self; 5] =
         [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::AllToAll];
 
@@ -97,13 +97,13 @@ impl Collective {
     }
 }
 
-impl fmt::Display for Collective {
+impl fmt::Display for MeasuredCollective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Collective {
+impl FromStr for MeasuredCollective {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -116,7 +116,7 @@ impl FromStr for Collective {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ExchangeSetting {
-    pub(crate) ops: Vec<Collective>,
+    pub(crate) ops: Vec<MeasuredCollective>,
     pub(crate) dtypes: Vec<DType>,
     /// Numbers of ranks, or the size of the world with several processes.
     pub(crate) ranks: Vec<usize>,
@@ -174,22 +174,22 @@ const SAMPLE_BYTES: usize = 64 << 20;
 const ITERATIONS: (usize, usize) = (1, 200);
 
 const COLUMNS: [Column; 12] = [
-    column("op", "op", Form::Text),
-    column("dtype", "dtype", Form::Text),
-    column("ranks", "ranks", Form::Whole),
-    column("bytes", "bytes", Form::Bytes),
-    column("time_us", "time µs", Form::Decimal),
-    column("mean_us", "mean µs", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("alone_us", "alone µs", Form::Decimal),
-    column("algbw_gb_s", "algbw GB/s", Form::Decimal),
-    column("busbw_gb_s", "busbw GB/s", Form::Decimal),
-    column("of_copy", "of copy", Form::Percent),
-    column("check", "check", Form::Text),
+    column("op", "op", CellForm::Text),
+    column("dtype", "dtype", CellForm::Text),
+    column("ranks", "ranks", CellForm::Whole),
+    column("bytes", "bytes", CellForm::Bytes),
+    column("time_us", "time µs", CellForm::Decimal),
+    column("mean_us", "mean µs", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("alone_us", "alone µs", CellForm::Decimal),
+    column("algbw_gb_s", "algbw GB/s", CellForm::Decimal),
+    column("busbw_gb_s", "busbw GB/s", CellForm::Decimal),
+    column("of_copy", "of copy", CellForm::Percent),
+    column("check", "check", CellForm::Text),
 ];
 
 /// Returns the table of this process' first rank.
-pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Error> {
+pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<MeasuredTable, Error> {
     setting.check()?;
     let across = bench.group.size();
     let mut table = empty(across);
@@ -204,23 +204,23 @@ pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Err
     Ok(table)
 }
 
-fn empty(processes: usize) -> Table {
+fn empty(processes: usize) -> MeasuredTable {
     let how =
         if processes > 1 { format!("across {processes} processes") } else { "in one process".to_owned() };
     let axes = PlotAxes { x: "bytes", y: "algbw_gb_s", series: &["op", "dtype", "ranks"] };
-    Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
+    MeasuredTable::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
 
 /// Reads the table from the JSON report of the first of several processes.
 #[must_use]
-pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table {
+pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> MeasuredTable {
     let mut table = empty(processes);
     table.read_rows(&report["tables"][0]);
     table
 }
 
 struct CollectiveTiming {
-    op: Collective,
+    op: MeasuredCollective,
     dtype: DType,
     bytes: usize,
     queued: Samples,
@@ -290,7 +290,7 @@ fn of_rank(
 }
 
 struct MeasuredExchange<'a> {
-    op: Collective,
+    op: MeasuredCollective,
     dtype: DType,
     elems: usize,
     send: BufferSlice,
@@ -301,7 +301,7 @@ struct MeasuredExchange<'a> {
 
 impl<'a> MeasuredExchange<'a> {
     fn new(
-        op: Collective,
+        op: MeasuredCollective,
         dtype: DType,
         elems: usize,
         send: &Buffer,
@@ -318,15 +318,15 @@ impl<'a> MeasuredExchange<'a> {
     fn enqueue(&self) -> Result<(), Error> {
         let Self { dtype, send, recv, communicator, stream, .. } = self;
         match self.op {
-            Collective::AllReduce => {
+            MeasuredCollective::AllReduce => {
                 communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?;
             }
-            Collective::AllGather => communicator.enqueue_all_gather(send, recv, *dtype, stream)?,
-            Collective::ReduceScatter => {
+            MeasuredCollective::AllGather => communicator.enqueue_all_gather(send, recv, *dtype, stream)?,
+            MeasuredCollective::ReduceScatter => {
                 communicator.enqueue_reduce_scatter(send, recv, *dtype, ReduceOp::Sum, stream)?;
             }
-            Collective::Broadcast => communicator.enqueue_broadcast(recv, *dtype, 0, stream)?,
-            Collective::AllToAll => communicator.enqueue_all_to_all(send, recv, *dtype, stream)?,
+            MeasuredCollective::Broadcast => communicator.enqueue_broadcast(recv, *dtype, 0, stream)?,
+            MeasuredCollective::AllToAll => communicator.enqueue_all_to_all(send, recv, *dtype, stream)?,
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ impl<'a> MeasuredExchange<'a> {
         send.write(0, &given)?;
         // A broadcast works in place. Otherwise overwrite old results, which could look correct.
         match self.op {
-            Collective::Broadcast => recv.write(0, &given)?,
+            MeasuredCollective::Broadcast => recv.write(0, &given)?,
             _ => recv.write(0, &vec![0xff; gets])?,
         }
         self.enqueue()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Samples;
 use super::error::Error;
-use super::report::{Column, Form, PlotAxes, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, PlotAxes, column};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::models::Head;
@@ -37,14 +37,14 @@ impl CompileSetting {
 }
 
 const COLUMNS: [Column; 8] = [
-    column("model", "model", Form::Text),
-    column("layers", "layers", Form::Whole),
-    column("cards", "cards", Form::Whole),
-    column("time_ms", "time ms", Form::Decimal),
-    column("least_ms", "min ms", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("layer_rank_us", "µs per layer and rank", Form::Decimal),
-    column("steps", "plan steps", Form::Whole),
+    column("model", "model", CellForm::Text),
+    column("layers", "layers", CellForm::Whole),
+    column("cards", "cards", CellForm::Whole),
+    column("time_ms", "time ms", CellForm::Decimal),
+    column("least_ms", "min ms", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("layer_rank_us", "µs per layer and rank", CellForm::Decimal),
+    column("steps", "plan steps", CellForm::Whole),
 ];
 
 /// Prompt length, at most the model's context. Compile time does not depend on it.
@@ -52,9 +52,9 @@ const PROMPT: usize = 512;
 
 const TOKENS: usize = 64;
 
-pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
+pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<MeasuredTable, Error> {
     let mut table =
-        Table::new("compile", "Compile time of the prefill and decode plans of all ranks", &COLUMNS)
+        MeasuredTable::new("compile", "Compile time of the prefill and decode plans of all ranks", &COLUMNS)
             .drawn(PlotAxes { x: "cards", y: "time_ms", series: &["model", "layers"] });
     for CompileSetting { name, model, cards } in settings {
         let deployment = Deployment {

@@ -5,8 +5,8 @@ use ascend_tp::train::Layout;
 use ascend_tp::train::recipe::TrainingPrecision;
 
 use super::error::Error;
-use super::report::{Column, Form, Table, column};
-use super::train::{BatchSize, Running, batch_of_sums};
+use super::report::{CellForm, Column, MeasuredTable, column};
+use super::train::{BatchSize, RunningTraining, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
 /// Product type, data-parallel cards, tensor-parallel cards, sequences in a micro-batch.
@@ -25,17 +25,17 @@ const ROUNDS: usize = 3;
 pub(crate) const CARDS: usize = 8;
 
 const COLUMNS: [Column; 8] = [
-    column("dtype", "dtype", Form::Text),
-    column("mesh", "mesh", Form::Text),
-    column("micro_batch", "micro-batch", Form::Whole),
-    column("usual_ms", "default ms", Form::Decimal),
-    column("exact_ms", "exact ms", Form::Decimal),
-    column("ratio", "ratio", Form::Decimal),
-    column("usual_bytes", "default bytes", Form::Whole),
-    column("exact_bytes", "exact bytes", Form::Whole),
+    column("dtype", "dtype", CellForm::Text),
+    column("mesh", "mesh", CellForm::Text),
+    column("micro_batch", "micro-batch", CellForm::Whole),
+    column("usual_ms", "default ms", CellForm::Decimal),
+    column("exact_ms", "exact ms", CellForm::Decimal),
+    column("ratio", "ratio", CellForm::Decimal),
+    column("usual_bytes", "default bytes", CellForm::Whole),
+    column("exact_bytes", "exact bytes", CellForm::Whole),
 ];
 
-pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
+pub(crate) fn run(bench: &Bench) -> Result<MeasuredTable, Error> {
     let (rounds, cases) = match bench.effort {
         Effort::Quick => (1, &CASES[..1]),
         Effort::Full => (ROUNDS, &CASES[..]),
@@ -45,10 +45,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let title = format!(
         "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, with and without ordered sums"
     );
-    let mut table = Table::new("exact", title, &COLUMNS);
+    let mut table = MeasuredTable::new("exact", title, &COLUMNS);
     for (precision, data, tensor, micro_batch) in cases.iter().copied() {
         let layout = Layout { data, tensor, micro_batch, ..Layout::ONE };
-        let start = |exact| Running::start(bench, precision, layout, batch, exact);
+        let start = |exact| RunningTraining::start(bench, precision, layout, batch, exact);
         let mut both = [start(false)?, start(true)?];
         let mut times = [Vec::new(), Vec::new()];
         // The first step is a warm-up.
@@ -61,7 +61,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             }
         }
         let [usual, exact] = times.map(|times| Samples::new(times).median());
-        let bytes = |running: &Running| running.bytes.0 as usize;
+        let bytes = |running: &RunningTraining| running.bytes.0 as usize;
         table.row([
             precision.dtype().name().into(),
             format!("dp={data},tp={tensor}").into(),

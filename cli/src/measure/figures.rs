@@ -1,12 +1,12 @@
 //! Comparison of measured figures with targets: a time, a ratio to a limit of the same run, or a
 //! ratio to one card. Targets against other programs are in [`peers`](super::peers).
 
-use super::collectives::{self, Collective};
+use super::collectives::{self, MeasuredCollective};
 use super::compile;
 use super::error::Error;
 use super::generation::{self, Generated};
 use super::operators::{Product, products};
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use super::{Bench, host, load};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
@@ -37,26 +37,26 @@ const PRODUCTS: [Product; 3] = [
 ];
 
 const COLUMNS: [Column; 7] = [
-    column("what", "figure", Form::Text),
-    column("figure", "value", Form::Decimal),
-    column("target", "target", Form::Decimal),
-    column("unit", "unit", Form::Text),
-    column("reached", "reached", Form::Percent),
-    column("met", "met", Form::Text),
-    column("beside", "note", Form::Text),
+    column("what", "figure", CellForm::Text),
+    column("figure", "value", CellForm::Decimal),
+    column("target", "target", CellForm::Decimal),
+    column("unit", "unit", CellForm::Text),
+    column("reached", "reached", CellForm::Percent),
+    column("met", "met", CellForm::Text),
+    column("beside", "note", CellForm::Text),
 ];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
-    pub(crate) figures: Table,
-    pub(crate) tables: Vec<Table>,
+    pub(crate) figures: MeasuredTable,
+    pub(crate) tables: Vec<MeasuredTable>,
 }
 
 /// Returns the exchanges, for one process or several.
 #[must_use]
 pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     collectives::ExchangeSetting {
-        ops: vec![Collective::AllReduce],
+        ops: vec![MeasuredCollective::AllReduce],
         dtypes: vec![DType::F32, DType::F16],
         ranks: vec![CARDS],
         bytes: BYTES.to_vec(),
@@ -65,12 +65,12 @@ pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     }
 }
 
-pub(crate) fn model() -> Result<generation::Setting, Error> {
+pub(crate) fn model() -> Result<generation::GenerationSetting, Error> {
     setting(MODEL, &[1])
 }
 
 /// Measures all parts except `across`, the result of `CARDS` processes.
-pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
+pub(crate) fn measure(bench: &Bench, across: MeasuredTable) -> Result<Measured, Error> {
     let in_process = collectives::run(bench, &exchanges())?;
     let products = products(bench, &PRODUCTS)?;
     let model = setting(MODEL, &[1, CARDS])?;
@@ -79,7 +79,7 @@ pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     let host = host::run(&large, bench.effort)?;
     let compile = compile::CompileSetting { name: large.name, model: large.model, cards: CARDS };
     let compile = compile::run(&[compile], bench.effort.budget())?;
-    let load = load::run(bench, &generation::Setting { cards: vec![CARDS], ..model })?;
+    let load = load::run(bench, &generation::GenerationSetting { cards: vec![CARDS], ..model })?;
     let mut tables = vec![in_process, across, products, prefill, decode, host, compile, load];
     let figures = figures(&tables)?;
     for (table, name) in tables.iter_mut().zip(["collectives_in_process", "collectives_across_processes"]) {
@@ -88,9 +88,9 @@ pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     Ok(Measured { figures, tables })
 }
 
-fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
+fn setting(name: &str, cards: &[usize]) -> Result<generation::GenerationSetting, Error> {
     let missing = || Diagnostics::from(Diagnostic::new(name, "unknown preset"));
-    Ok(generation::Setting {
+    Ok(generation::GenerationSetting {
         name: name.to_owned(),
         model: ModelConfig::preset(name).ok_or_else(missing)?,
         cards: cards.to_vec(),
@@ -109,11 +109,11 @@ enum FigureGoal {
     AtMost(f64),
 }
 
-fn figures(tables: &[Table]) -> Result<Table, Error> {
+fn figures(tables: &[MeasuredTable]) -> Result<MeasuredTable, Error> {
     let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
         return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
     };
-    let mut figures = Figures(Table::new("figures", "Performance targets", &COLUMNS));
+    let mut figures = Figures(MeasuredTable::new("figures", "Performance targets", &COLUMNS));
     figures.collectives(in_process);
     figures.products(products);
     figures.generation(prefill, decode);
@@ -122,7 +122,7 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     Ok(figures.0)
 }
 
-struct Figures(Table);
+struct Figures(MeasuredTable);
 
 impl Figures {
     /// Adds a figure; `None` means not measured.
@@ -152,7 +152,7 @@ impl Figures {
         ]);
     }
 
-    fn collectives(&mut self, in_process: &Table) {
+    fn collectives(&mut self, in_process: &MeasuredTable) {
         let exchange = |dtype: DType, bytes: usize, key: &str| {
             in_process.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
         };
@@ -169,7 +169,7 @@ impl Figures {
         self.row("all_reduce f16 16 KiB, 8 ranks in process", us, FigureGoal::AtMost(15.0), "µs", alone);
     }
 
-    fn products(&mut self, products: &Table) {
+    fn products(&mut self, products: &MeasuredTable) {
         for (product, name, aim, unit, key, unit_of_rate) in [
             (&PRODUCTS[0], "product bf16, 256 × 4096 × 4096", 75.0, "% of peak", "gflops", "GFLOP/s"),
             (&PRODUCTS[1], "product f32, 256 × 4096 × 4096", 80.0, "% of peak", "gflops", "GFLOP/s"),
@@ -183,8 +183,8 @@ impl Figures {
         }
     }
 
-    fn generation(&mut self, prefill: &Table, decode: &Table) {
-        let rate = |table: &Table, cards: usize| {
+    fn generation(&mut self, prefill: &MeasuredTable, decode: &MeasuredTable) {
+        let rate = |table: &MeasuredTable, cards: usize| {
             of_cards(table, cards, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"))
         };
         let step = percent(of_cards(decode, 1, "of_limit"));
@@ -207,7 +207,7 @@ impl Figures {
         }
     }
 
-    fn host(&mut self, host: &Table, compile: &Table) {
+    fn host(&mut self, host: &MeasuredTable, compile: &MeasuredTable) {
         let us =
             |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
         let captured = us("captured").map(|us| format!("{us:.2} captured"));
@@ -217,7 +217,7 @@ impl Figures {
         self.row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, FigureGoal::AtMost(100.0), "ms", None);
     }
 
-    fn load(&mut self, load: &Table) {
+    fn load(&mut self, load: &MeasuredTable) {
         let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
         for (which, into) in [("first", "new memory"), ("again", "reused memory")] {
             let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s"));
@@ -239,7 +239,7 @@ fn percent(part: Option<f64>) -> Option<f64> {
     part.map(|part| 100.0 * part)
 }
 
-fn of_cards(table: &Table, cards: usize, key: &str) -> Option<f64> {
+fn of_cards(table: &MeasuredTable, cards: usize, key: &str) -> Option<f64> {
     table.number(&[("cards", cards.into())], key)
 }
 
@@ -249,14 +249,14 @@ mod tests {
     use crate::measure::report::Cell;
 
     const HOST: [Column; 2] =
-        [column("launching", "launching", Form::Text), column("cpu_ns", "ns", Form::Decimal)];
+        [column("launching", "launching", CellForm::Text), column("cpu_ns", "ns", CellForm::Decimal)];
 
     #[test]
     fn what_is_not_measured_is_not_met() {
-        let mut host = Table::new("host", "", &HOST);
+        let mut host = MeasuredTable::new("host", "", &HOST);
         host.row(["eager".into(), 500.0.into()]);
-        let tables: Vec<Table> =
-            (0..8).map(|at| if at == 5 { host.clone() } else { Table::new("", "", &HOST) }).collect();
+        let tables: Vec<MeasuredTable> =
+            (0..8).map(|at| if at == 5 { host.clone() } else { MeasuredTable::new("", "", &HOST) }).collect();
         let found = figures(&tables).unwrap();
         let met: Vec<&Cell> = found.cells("met").filter(|met| **met != Cell::from("not measured")).collect();
         assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 13));

@@ -11,7 +11,7 @@ use ascend_tp_machine::Work;
 
 use super::error::Error;
 use super::random;
-use super::report::{Column, Form, PlotAxes, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, PlotAxes, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::call::{Call, View};
@@ -26,7 +26,7 @@ use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Region, Step};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct GenerationSetting {
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
     /// Numbers of cards to measure, or the size of the world with several processes.
@@ -42,56 +42,56 @@ pub(crate) struct Setting {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Generated {
-    pub(crate) prefill: Table,
-    pub(crate) decode: Table,
+    pub(crate) prefill: MeasuredTable,
+    pub(crate) decode: MeasuredTable,
 }
 
 /// Warm-up tokens. A captured step runs once and is then recorded.
 const FIRST_TOKENS: usize = 4;
 
 const DECODE_COLUMNS: [Column; 13] = [
-    column("model", "model", Form::Text),
-    column("dtype", "dtype", Form::Text),
-    column("cards", "cards", Form::Whole),
-    column("launching", "launching", Form::Text),
-    column("context", "context", Form::Whole),
-    column("tokens", "tokens", Form::Whole),
-    column("step_ms", "ms per token", Form::Decimal),
-    column("least_ms", "min ms", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("tokens_s", "tokens/s", Form::Decimal),
-    column("limit_tokens_s", "limit", Form::Decimal),
-    column("of_limit", "of limit", Form::Percent),
-    column("of_first", "of first row", Form::Percent),
+    column("model", "model", CellForm::Text),
+    column("dtype", "dtype", CellForm::Text),
+    column("cards", "cards", CellForm::Whole),
+    column("launching", "launching", CellForm::Text),
+    column("context", "context", CellForm::Whole),
+    column("tokens", "tokens", CellForm::Whole),
+    column("step_ms", "ms per token", CellForm::Decimal),
+    column("least_ms", "min ms", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("tokens_s", "tokens/s", CellForm::Decimal),
+    column("limit_tokens_s", "limit", CellForm::Decimal),
+    column("of_limit", "of limit", CellForm::Percent),
+    column("of_first", "of first row", CellForm::Percent),
 ];
 
 const PREFILL_COLUMNS: [Column; 12] = [
-    column("model", "model", Form::Text),
-    column("dtype", "dtype", Form::Text),
-    column("cards", "cards", Form::Whole),
-    column("tokens", "tokens", Form::Whole),
-    column("time_ms", "time ms", Form::Decimal),
-    column("least_ms", "min ms", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("tokens_s", "tokens/s", Form::Decimal),
-    column("gflops", "GFLOP/s", Form::Decimal),
-    column("limit_tokens_s", "limit", Form::Decimal),
-    column("of_limit", "of limit", Form::Percent),
-    column("of_first", "of first row", Form::Percent),
+    column("model", "model", CellForm::Text),
+    column("dtype", "dtype", CellForm::Text),
+    column("cards", "cards", CellForm::Whole),
+    column("tokens", "tokens", CellForm::Whole),
+    column("time_ms", "time ms", CellForm::Decimal),
+    column("least_ms", "min ms", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("tokens_s", "tokens/s", CellForm::Decimal),
+    column("gflops", "GFLOP/s", CellForm::Decimal),
+    column("limit_tokens_s", "limit", CellForm::Decimal),
+    column("of_limit", "of limit", CellForm::Percent),
+    column("of_first", "of first row", CellForm::Percent),
 ];
 
-pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> {
+pub(crate) fn run(bench: &Bench, setting: &GenerationSetting) -> Result<Generated, Error> {
     setting.check()?;
-    let Setting { name, prompt, tokens, .. } = setting;
+    let GenerationSetting { name, prompt, tokens, .. } = setting;
     let dtype = setting.precision.name();
     let title = |what: &str| format!("{what} of {name} with random weights");
     let series: &[&str] = &["model", "dtype"];
-    let mut prefill = Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(PlotAxes {
+    let mut prefill = MeasuredTable::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(PlotAxes {
         x: "cards",
         y: "tokens_s",
         series,
     });
-    let mut decode = Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(PlotAxes {
+    let mut decode = MeasuredTable::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(PlotAxes {
         x: "cards",
         y: "tokens_s",
         series,
@@ -142,7 +142,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
     Ok(Generated { prefill, decode })
 }
 
-impl Setting {
+impl GenerationSetting {
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let positions = self.model.max_positions;
@@ -176,8 +176,8 @@ struct LeastWork {
 
 impl LeastWork {
     /// Uses the plans for one card, which repeat and exchange nothing.
-    fn of(setting: &Setting) -> Result<Self, Error> {
-        let Setting { model, prompt, tokens, .. } = setting;
+    fn of(setting: &GenerationSetting) -> Result<Self, Error> {
+        let GenerationSetting { model, prompt, tokens, .. } = setting;
         let Programs { prefill, decode } = setting.deployment(1).compile(&setting.model)?;
         let (prefill, decode) = (&prefill[0], &decode[0]);
         let is_attention = |call: &&Call| matches!(call, Call::FusedAttention { .. });
@@ -222,7 +222,7 @@ fn weight_bytes(plan: &Plan) -> usize {
 }
 
 /// Returns the seconds of prefills and decode steps.
-fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samples), Error> {
+fn time(bench: &Bench, setting: &GenerationSetting, cards: usize) -> Result<(Samples, Samples), Error> {
     let engine = EngineOptions {
         group: std::sync::Arc::clone(&bench.group),
         launching: setting.launching,
@@ -266,8 +266,8 @@ mod tests {
     use super::*;
     use ascend_tp::base::DType;
 
-    fn setting(prompt: usize, tokens: usize) -> Setting {
-        Setting {
+    fn setting(prompt: usize, tokens: usize) -> GenerationSetting {
+        GenerationSetting {
             name: "a shape".to_owned(),
             model: ModelConfig::preset("qwen2.5-0.5b").unwrap(),
             cards: vec![1],

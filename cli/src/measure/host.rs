@@ -14,23 +14,23 @@ use ascend_tp::emulator::{Config, Emulator, Mode};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::error::Error;
-use super::generation::Setting;
-use super::report::{Column, Form, Table, column};
+use super::generation::GenerationSetting;
+use super::report::{CellForm, Column, MeasuredTable, column};
 use super::{Effort, Samples};
 use ascend_tp::device::Cann;
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Launching, NamedTensors};
 use ascend_tp::generate::DECODE;
 
 const COLUMNS: [Column; 9] = [
-    column("model", "model", Form::Text),
-    column("cards", "ranks", Form::Whole),
-    column("launching", "launching", Form::Text),
-    column("steps", "steps per rank", Form::Whole),
-    column("cpu_ns", "ns per step and rank", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("wall_ns", "wall", Form::Decimal),
-    column("process_ns", "process", Form::Decimal),
-    column("run_us", "µs per run", Form::Decimal),
+    column("model", "model", CellForm::Text),
+    column("cards", "ranks", CellForm::Whole),
+    column("launching", "launching", CellForm::Text),
+    column("steps", "steps per rank", CellForm::Whole),
+    column("cpu_ns", "ns per step and rank", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("wall_ns", "wall", CellForm::Decimal),
+    column("process_ns", "process", CellForm::Decimal),
+    column("run_us", "µs per run", CellForm::Decimal),
 ];
 
 /// The first run prepares the operators, and the second run of a captured plan records the graph.
@@ -41,10 +41,10 @@ fn now_ns(clock: ClockId) -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
+pub(crate) fn run(setting: &GenerationSetting, effort: Effort) -> Result<MeasuredTable, Error> {
     let title =
         format!("Executor overhead for the decode plan of {}, on cards that compute nothing", setting.name);
-    let mut table = Table::new("host", title, &COLUMNS);
+    let mut table = MeasuredTable::new("host", title, &COLUMNS);
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(*cards) })?;

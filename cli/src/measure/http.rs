@@ -15,7 +15,7 @@ use ascend_tp_server_client::{Connection, HttpRequest};
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use super::serve::{LENGTHS, Throughput};
 use super::{Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics};
@@ -129,7 +129,7 @@ fn throughput(started: Instant, arrivals: &[Vec<Instant>]) -> Option<Throughput>
 
 /// Whether requests share a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reuse {
+enum ConnectionReuse {
     Kept,
     New,
 }
@@ -137,7 +137,7 @@ enum Reuse {
 /// Times to the first token, one request at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstTokens {
-    reuse: Reuse,
+    reuse: ConnectionReuse,
     /// From the client's request, with the connection if it is new.
     client: Samples,
     /// From the arrival of the request at the server.
@@ -156,7 +156,7 @@ pub(crate) fn first_tokens(
         Effort::Quick => 200,
         Effort::Full => 1000,
     };
-    let all = [Reuse::Kept, Reuse::New].into_iter();
+    let all = [ConnectionReuse::Kept, ConnectionReuse::New].into_iter();
     all.map(|reuse| first_tokens_of(address, vocabulary, reuse, requests))
         .collect::<io::Result<_>>()
         .map_err(|error| refused(address, &error))
@@ -165,7 +165,7 @@ pub(crate) fn first_tokens(
 fn first_tokens_of(
     address: SocketAddr,
     vocabulary: usize,
-    reuse: Reuse,
+    reuse: ConnectionReuse,
     requests: usize,
 ) -> io::Result<FirstTokens> {
     let mut metrics = Connection::open(address, LIMIT)?;
@@ -176,8 +176,8 @@ fn first_tokens_of(
         let body = body(number, vocabulary, FIRST_TOKEN_LENGTHS);
         let started = Instant::now();
         let mut new = match reuse {
-            Reuse::Kept => None,
-            Reuse::New => Some(Connection::open(address, LIMIT)?),
+            ConnectionReuse::Kept => None,
+            ConnectionReuse::New => Some(Connection::open(address, LIMIT)?),
         };
         let connection = new.as_mut().unwrap_or(&mut kept);
         connection.send(&HttpRequest::post(PATH, &body))?;
@@ -206,24 +206,24 @@ fn server_seconds(connection: &mut Connection) -> io::Result<f64> {
 }
 
 const COLUMNS: [Column; 6] = [
-    column("connection", "connection", Form::Text),
-    column("requests", "requests", Form::Whole),
-    column("client_ms", "client ms", Form::Decimal),
-    column("server_ms", "server ms", Form::Decimal),
-    column("added_ms", "added ms", Form::Decimal),
-    column("added_p99_ms", "p99 ms", Form::Decimal),
+    column("connection", "connection", CellForm::Text),
+    column("requests", "requests", CellForm::Whole),
+    column("client_ms", "client ms", CellForm::Decimal),
+    column("server_ms", "server ms", CellForm::Decimal),
+    column("added_ms", "added ms", CellForm::Decimal),
+    column("added_p99_ms", "p99 ms", CellForm::Decimal),
 ];
 
 /// Returns the medians, and the 99th percentile of the time that HTTP adds.
 #[must_use]
-pub(crate) fn first_token_table(measured: &[FirstTokens]) -> Table {
+pub(crate) fn first_token_table(measured: &[FirstTokens]) -> MeasuredTable {
     let title = "Time to the first token over HTTP, one request at a time";
-    let mut table = Table::new("serve_first_token", title, &COLUMNS);
+    let mut table = MeasuredTable::new("serve_first_token", title, &COLUMNS);
     for FirstTokens { reuse, client, server, added } in measured {
         table.row([
             match reuse {
-                Reuse::Kept => "kept",
-                Reuse::New => "new",
+                ConnectionReuse::Kept => "kept",
+                ConnectionReuse::New => "new",
             }
             .into(),
             added.len().into(),

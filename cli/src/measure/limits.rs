@@ -7,7 +7,7 @@ use ascend_tp::emulator::limits;
 use ascend_tp_machine::Soc;
 use serde::{Deserialize, Serialize};
 
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use ascend_tp::base::DType;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,9 +25,9 @@ pub(crate) struct Limits {
 }
 
 const COLUMNS: [Column; 3] = [
-    column("limit", "limit", Form::Text),
-    column("value", "value", Form::Decimal),
-    column("unit", "unit", Form::Text),
+    column("limit", "limit", CellForm::Text),
+    column("value", "value", CellForm::Decimal),
+    column("unit", "unit", CellForm::Text),
 ];
 
 impl Limits {
@@ -74,9 +74,9 @@ impl Limits {
     }
 
     #[must_use]
-    pub(crate) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> MeasuredTable {
         let title = format!("Limits of this machine, {} threads, {}", self.threads, self.of);
-        let mut table = Table::new("limits", title, &COLUMNS);
+        let mut table = MeasuredTable::new("limits", title, &COLUMNS);
         for (name, value, unit) in [
             ("read", self.read_bytes_s / 1e9, "GB/s"),
             ("copy (bytes read and written)", self.copy_bytes_s / 1e9, "GB/s"),

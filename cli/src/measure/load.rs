@@ -13,9 +13,9 @@ use safetensors::{Dtype, serialize_to_file};
 
 use super::Bench;
 use super::error::Error;
-use super::generation::Setting;
+use super::generation::GenerationSetting;
 use super::random;
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::{Engine, EngineOptions};
 use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder};
@@ -23,19 +23,20 @@ use ascend_tp::schedule::plan::Region;
 use ascend_tp::weights::{Checkpoint, fill_from};
 
 const COLUMNS: [Column; 9] = [
-    column("model", "model", Form::Text),
-    column("cards", "cards", Form::Whole),
-    column("load", "load", Form::Text),
-    column("bytes", "bytes", Form::Bytes),
-    column("shard_bytes", "shards", Form::Bytes),
-    column("time_ms", "time ms", Form::Decimal),
-    column("gb_s", "GB/s", Form::Decimal),
-    column("of_copy", "of copy", Form::Percent),
-    column("over_shards_bytes", "resident over shards", Form::Bytes),
+    column("model", "model", CellForm::Text),
+    column("cards", "cards", CellForm::Whole),
+    column("load", "load", CellForm::Text),
+    column("bytes", "bytes", CellForm::Bytes),
+    column("shard_bytes", "shards", CellForm::Bytes),
+    column("time_ms", "time ms", CellForm::Decimal),
+    column("gb_s", "GB/s", CellForm::Decimal),
+    column("of_copy", "of copy", CellForm::Percent),
+    column("over_shards_bytes", "resident over shards", CellForm::Bytes),
 ];
 
-pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
-    let mut table = Table::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
+pub(crate) fn run(bench: &Bench, setting: &GenerationSetting) -> Result<MeasuredTable, Error> {
+    let mut table =
+        MeasuredTable::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.safetensors");
     write(setting, &path)?;
@@ -77,7 +78,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
 }
 
 /// Writes all tensors of the model from one block of numbers.
-pub(crate) fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
+pub(crate) fn write(setting: &GenerationSetting, path: &Path) -> Result<(), Error> {
     let run = RunShape::new(1, 1, 1);
     let program = decoder(&setting.model, run, setting.model.dtype, Head::AllLogits)?;
     let (dtype, name) = match setting.model.dtype {

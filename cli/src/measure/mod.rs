@@ -1,7 +1,8 @@
 //! Measurements of this project on this machine, each compared with a limit of the machine.
 //!
 //! - Input: a [`Bench`] (cards, processes, limits, effort) and a setting of one part.
-//! - Output: a [`Table`] with ratios to the limits. [`figures`] compares results with targets.
+//! - Output: a [`MeasuredTable`] with ratios to the limits. [`figures`] compares results with
+//!   targets.
 //! - Invariants: results are checked before timing. A figure is the median of several samples after
 //!   a warm-up, each long enough for the clock. Limits come from the same run.
 //! - Not here: printing, starting processes.
@@ -49,7 +50,7 @@ use std::sync::Arc;
 
 pub(crate) use error::Error;
 pub(crate) use limits::Limits;
-pub(crate) use report::{BenchReport, MeasuringMachine, Table};
+pub(crate) use report::{BenchReport, MeasuredTable, MeasuringMachine};
 pub(crate) use sample::{Effort, Samples};
 
 use ascend_tp::device::Cann;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use ascend_tp_machine::{Element, Launch, Work};
 
 use super::error::Error;
-use super::generation::Setting;
+use super::generation::GenerationSetting;
 use super::random;
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use super::{Bench, Limits, Samples};
 use ascend_tp::base::{Bytes, DType, Id};
 use ascend_tp::call::{Call, View};
@@ -36,17 +36,17 @@ const QUEUE: Duration = Duration::from_millis(2);
 const MOST_QUEUED: usize = 256;
 
 const COLUMNS: [Column; 11] = [
-    column("program", "program", Form::Text),
-    column("operator", "operator", Form::Text),
-    column("count", "count", Form::Whole),
-    column("time_us", "time µs", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("gb_s", "GB/s", Form::Decimal),
-    column("gflops", "GFLOP/s", Form::Decimal),
-    column("bound", "bound by", Form::Text),
-    column("of_limit", "of limit", Form::Percent),
-    column("share", "share", Form::Percent),
-    column("shapes", "shapes", Form::Text),
+    column("program", "program", CellForm::Text),
+    column("operator", "operator", CellForm::Text),
+    column("count", "count", CellForm::Whole),
+    column("time_us", "time µs", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("gb_s", "GB/s", CellForm::Decimal),
+    column("gflops", "GFLOP/s", CellForm::Decimal),
+    column("bound", "bound by", CellForm::Text),
+    column("of_limit", "of limit", CellForm::Percent),
+    column("share", "share", CellForm::Percent),
+    column("shapes", "shapes", CellForm::Text),
 ];
 
 /// Products at usual weight sizes, for decode (`m` = 1) and prefill.
@@ -62,7 +62,7 @@ pub(crate) const PRODUCTS: [Product; 8] = [
 ];
 
 /// Times the distinct calls of a model's plans, sorted by total time.
-pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
+pub(crate) fn run(bench: &Bench, setting: &GenerationSetting) -> Result<MeasuredTable, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
     let plans = setting.deployment(cards).compile(&setting.model)?.into_vec();
@@ -71,8 +71,8 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     calls(bench, format!("Operators of {of}"), &plans)
 }
 
-fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<Table, Error> {
-    let mut table = Table::new("ops", title, &COLUMNS);
+fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<MeasuredTable, Error> {
+    let mut table = MeasuredTable::new("ops", title, &COLUMNS);
     let device = Device::open(&bench.cann, bench.group.card().unwrap_or(0))?;
     for plan in plans {
         let mut timed = Vec::new();
@@ -198,20 +198,20 @@ pub(crate) struct Product {
 }
 
 const PRODUCT_COLUMNS: [Column; 9] = [
-    column("dtype", "dtype", Form::Text),
-    column("m", "m", Form::Whole),
-    column("k", "k", Form::Whole),
-    column("n", "n", Form::Whole),
-    column("time_us", "time µs", Form::Decimal),
-    column("spread", "spread", Form::Percent),
-    column("gb_s", "GB/s", Form::Decimal),
-    column("gflops", "GFLOP/s", Form::Decimal),
-    column("of_limit", "of limit", Form::Percent),
+    column("dtype", "dtype", CellForm::Text),
+    column("m", "m", CellForm::Whole),
+    column("k", "k", CellForm::Whole),
+    column("n", "n", CellForm::Whole),
+    column("time_us", "time µs", CellForm::Decimal),
+    column("spread", "spread", CellForm::Percent),
+    column("gb_s", "GB/s", CellForm::Decimal),
+    column("gflops", "GFLOP/s", CellForm::Decimal),
+    column("of_limit", "of limit", CellForm::Percent),
 ];
 
-pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Error> {
+pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<MeasuredTable, Error> {
     let mut table =
-        Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
+        MeasuredTable::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
     let device = Device::open(&bench.cann, bench.group.card().unwrap_or(0))?;
     for product in products {
         let Product { dtype, m, k, n } = *product;

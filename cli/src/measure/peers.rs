@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::figures::{self, LENGTHS};
 use super::generation::Generated;
-use super::report::{Cell, Column, Form, Table, column};
+use super::report::{Cell, CellForm, Column, MeasuredTable, column};
 use super::sample::Samples;
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 
 const RECORDED: &str = include_str!("../../peers/recorded.toml");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Task {
+pub(crate) enum PeerTask {
     Prefill,
     /// A token after the prompt.
     Decode,
@@ -28,7 +28,7 @@ pub(crate) enum Task {
     },
 }
 
-impl Task {
+impl PeerTask {
     /// Returns the key in the output of peers, such as `all_reduce f32 16384`.
     #[must_use]
     pub(crate) fn key(self) -> String {
@@ -68,7 +68,7 @@ impl Task {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerProgram {
     /// Hugging Face transformers on `PyTorch`.
     Transformers,
     LlamaCpp,
@@ -77,19 +77,19 @@ pub(crate) enum Peer {
     Gloo,
 }
 
-const LARGE: Task = Task::AllReduce { bytes: figures::BYTES[0], dtype: DType::F32 };
-const SMALL: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F32 };
-const SMALL_F16: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F16 };
+const LARGE: PeerTask = PeerTask::AllReduce { bytes: figures::BYTES[0], dtype: DType::F32 };
+const SMALL: PeerTask = PeerTask::AllReduce { bytes: figures::BYTES[1], dtype: DType::F32 };
+const SMALL_F16: PeerTask = PeerTask::AllReduce { bytes: figures::BYTES[1], dtype: DType::F16 };
 
-impl Peer {
+impl PeerProgram {
     pub(crate) const ALL: [Self; 4] = [Self::Transformers, Self::LlamaCpp, Self::OpenMpi, Self::Gloo];
 
     /// Returns tasks with target ratios.
     #[must_use]
-    pub(crate) const fn tasks(self) -> &'static [(Task, f64)] {
+    pub(crate) const fn tasks(self) -> &'static [(PeerTask, f64)] {
         match self {
-            Self::Transformers => &[(Task::Prefill, 1.2), (Task::Decode, 1.0)],
-            Self::LlamaCpp => &[(Task::Prefill, 1.0), (Task::Decode, 1.0)],
+            Self::Transformers => &[(PeerTask::Prefill, 1.2), (PeerTask::Decode, 1.0)],
+            Self::LlamaCpp => &[(PeerTask::Prefill, 1.0), (PeerTask::Decode, 1.0)],
             Self::OpenMpi => &[(LARGE, 2.5), (SMALL, 2.0)],
             // gloo sums f16 one element at a time.
             Self::Gloo => &[(LARGE, 2.5), (SMALL, 2.0), (SMALL_F16, 100.0)],
@@ -124,13 +124,16 @@ impl Peer {
 
     /// Parses the output of a program in `cli/peers/`: the last line has a version and the seconds
     /// by task.
-    pub(crate) fn read(self, printed: &str) -> Result<Times, Diagnostic> {
+    pub(crate) fn read(self, printed: &str) -> Result<PeerMeasurement, Diagnostic> {
         let written = PeerOutput::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
     /// Parses the output of `llama-bench -o json`.
-    pub(crate) fn read_llama_bench(printed: &[String], threads: usize) -> Result<Times, Diagnostic> {
+    pub(crate) fn read_llama_bench(
+        printed: &[String],
+        threads: usize,
+    ) -> Result<PeerMeasurement, Diagnostic> {
         let this = Self::LlamaCpp;
         let mut tests: Vec<LlamaTest> = Vec::new();
         for text in printed {
@@ -141,12 +144,12 @@ impl Peer {
             tests.extend(read);
         }
         let (prompt, tokens) = LENGTHS;
-        let mut seconds: BTreeMap<Task, Vec<f64>> = BTreeMap::new();
+        let mut seconds: BTreeMap<PeerTask, Vec<f64>> = BTreeMap::new();
         for test in &tests {
             let LlamaTest { n_prompt, n_gen, n_depth, n_threads, samples_ns, .. } = test;
             let (task, times) = match (*n_prompt, *n_gen, *n_depth) {
-                (p, 0, 0) if p == prompt => (Task::Prefill, 1),
-                (0, n, depth) if n == tokens && depth == prompt => (Task::Decode, tokens),
+                (p, 0, 0) if p == prompt => (PeerTask::Prefill, 1),
+                (0, n, depth) if n == tokens && depth == prompt => (PeerTask::Decode, tokens),
                 other => {
                     let expected = format!("prompts of {prompt}, or {tokens} tokens at a depth of {prompt}");
                     return Err(
@@ -164,7 +167,11 @@ impl Peer {
         this.times(version.unwrap_or_default(), |task| seconds.get(&task).cloned().unwrap_or_default())
     }
 
-    fn times(self, version: String, of: impl Fn(Task) -> Vec<f64>) -> Result<Times, Diagnostic> {
+    fn times(
+        self,
+        version: String,
+        of: impl Fn(PeerTask) -> Vec<f64>,
+    ) -> Result<PeerMeasurement, Diagnostic> {
         let mut seconds = BTreeMap::new();
         for (task, _) in self.tasks() {
             let times = of(*task);
@@ -173,7 +180,7 @@ impl Peer {
             }
             seconds.insert(*task, Samples::new(times));
         }
-        Ok(Times { version, seconds })
+        Ok(PeerMeasurement { version, seconds })
     }
 
     fn refuse(self, expected: impl Display, found: impl Display) -> Diagnostic {
@@ -215,37 +222,37 @@ struct LlamaTest {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Times {
+pub(crate) struct PeerMeasurement {
     pub(crate) version: String,
     /// Seconds of a prompt, token or exchange.
-    pub(crate) seconds: BTreeMap<Task, Samples>,
+    pub(crate) seconds: BTreeMap<PeerTask, Samples>,
 }
 
-impl Times {
+impl PeerMeasurement {
     #[must_use]
     pub(crate) fn generated(generated: &Generated) -> Self {
-        let ms = |table: &Table, key: &str| table.cells(key).find_map(Cell::number);
+        let ms = |table: &MeasuredTable, key: &str| table.cells(key).find_map(Cell::number);
         let found = [
-            (Task::Prefill, ms(&generated.prefill, "time_ms")),
-            (Task::Decode, ms(&generated.decode, "step_ms")),
+            (PeerTask::Prefill, ms(&generated.prefill, "time_ms")),
+            (PeerTask::Decode, ms(&generated.decode, "step_ms")),
         ];
         Self::ours(found.into_iter().filter_map(|(task, ms)| Some((task, ms? / 1e3))))
     }
 
     /// Returns our times of separate exchanges across processes. Peers also wait for each exchange.
     #[must_use]
-    pub(crate) fn exchanged(table: &Table) -> Self {
+    pub(crate) fn exchanged(table: &MeasuredTable) -> Self {
         let us = |bytes: usize, dtype: DType| {
             table.number(&[("bytes", bytes.into()), ("dtype", dtype.name().into())], "alone_us")
         };
         let tasks = [LARGE, SMALL, SMALL_F16].into_iter();
         Self::ours(tasks.filter_map(|task| match task {
-            Task::AllReduce { bytes, dtype } => Some((task, us(bytes, dtype)? / 1e6)),
-            Task::Prefill | Task::Decode => None,
+            PeerTask::AllReduce { bytes, dtype } => Some((task, us(bytes, dtype)? / 1e6)),
+            PeerTask::Prefill | PeerTask::Decode => None,
         }))
     }
 
-    fn ours(seconds: impl Iterator<Item = (Task, f64)>) -> Self {
+    fn ours(seconds: impl Iterator<Item = (PeerTask, f64)>) -> Self {
         let version = concat!("ascend-tp ", env!("CARGO_PKG_VERSION")).to_owned();
         Self {
             version,
@@ -256,38 +263,38 @@ impl Times {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    pub(crate) peer: Peer,
+    pub(crate) peer: PeerProgram,
     /// Our times and the peer's times.
-    pub(crate) rounds: Vec<(Times, Times)>,
+    pub(crate) rounds: Vec<(PeerMeasurement, PeerMeasurement)>,
 }
 
 const COLUMNS: [Column; 12] = [
-    column("task", "task", Form::Text),
-    column("dtype", "dtype", Form::Text),
-    column("peer", "peer", Form::Text),
-    column("ours", "ours", Form::Decimal),
-    column("theirs", "theirs", Form::Decimal),
-    column("unit", "unit", Form::Text),
-    column("ratio", "times faster", Form::Decimal),
-    column("least_ratio", "least", Form::Decimal),
-    column("most_ratio", "most", Form::Decimal),
-    column("target", "target", Form::Decimal),
-    column("met", "met", Form::Text),
-    column("rounds", "rounds", Form::Whole),
+    column("task", "task", CellForm::Text),
+    column("dtype", "dtype", CellForm::Text),
+    column("peer", "peer", CellForm::Text),
+    column("ours", "ours", CellForm::Decimal),
+    column("theirs", "theirs", CellForm::Decimal),
+    column("unit", "unit", CellForm::Text),
+    column("ratio", "times faster", CellForm::Decimal),
+    column("least_ratio", "least", CellForm::Decimal),
+    column("most_ratio", "most", CellForm::Decimal),
+    column("target", "target", CellForm::Decimal),
+    column("met", "met", CellForm::Text),
+    column("rounds", "rounds", CellForm::Whole),
 ];
 
 /// Returns medians of both sides, and median, minimum and maximum ratio.
 #[must_use]
-pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
+pub(crate) fn compared(all: &[Turns], threads: usize) -> MeasuredTable {
     let title = format!(
         "Comparison with peers in alternating rounds, {} in bf16 on {threads} threads; collectives with one thread per process",
         figures::MODEL
     );
-    let mut table = Table::new("peers", title, &COLUMNS);
+    let mut table = MeasuredTable::new("peers", title, &COLUMNS);
     for Turns { peer, rounds } in all {
         let version = rounds.last().map_or(peer.name(), |(_, theirs)| theirs.version.as_str());
         for (task, target) in peer.tasks() {
-            let of = |times: &Times| times.seconds.get(task).map(Samples::median);
+            let of = |times: &PeerMeasurement| times.seconds.get(task).map(Samples::median);
             let pairs: Vec<(f64, f64)> =
                 rounds.iter().filter_map(|(ours, theirs)| of(ours).zip(of(theirs))).collect();
             if pairs.is_empty() {
@@ -317,9 +324,9 @@ pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
 }
 
 #[must_use]
-pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
+pub(crate) fn round_text(peer: PeerProgram, ours: &PeerMeasurement, theirs: &PeerMeasurement) -> String {
     let tasks = peer.tasks().iter().filter_map(|(task, _)| {
-        let of = |times: &Times| times.seconds.get(task).map(Samples::median);
+        let of = |times: &PeerMeasurement| times.seconds.get(task).map(Samples::median);
         let (ours, theirs) = (of(ours)?, of(theirs)?);
         let ([our_figure, their_figure], unit) =
             ([ours, theirs].map(|seconds| task.figure(seconds).0), task.figure(ours).1);
@@ -332,14 +339,14 @@ pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
 }
 
 const MISSING_COLUMNS: [Column; 3] = [
-    column("peer", "peer", Form::Text),
-    column("missing", "missing", Form::Text),
-    column("install", "installation", Form::Text),
+    column("peer", "peer", CellForm::Text),
+    column("missing", "missing", CellForm::Text),
+    column("install", "installation", CellForm::Text),
 ];
 
 #[must_use]
-pub(crate) fn missing(peers: &[(Peer, String)]) -> Table {
-    let mut table = Table::new("peers_missing", "Peers that are not installed", &MISSING_COLUMNS);
+pub(crate) fn missing(peers: &[(PeerProgram, String)]) -> MeasuredTable {
+    let mut table = MeasuredTable::new("peers_missing", "Peers that are not installed", &MISSING_COLUMNS);
     for (peer, what) in peers {
         table.row([peer.name().into(), what.as_str().into(), peer.install().into()]);
     }
@@ -347,11 +354,11 @@ pub(crate) fn missing(peers: &[(Peer, String)]) -> Table {
 }
 
 const RECORDED_COLUMNS: [Column; 5] = [
-    column("task", "task", Form::Text),
-    column("peer", "peer", Form::Text),
-    column("figure", "figure", Form::Decimal),
-    column("unit", "unit", Form::Text),
-    column("how", "how", Form::Text),
+    column("task", "task", CellForm::Text),
+    column("peer", "peer", CellForm::Text),
+    column("figure", "figure", CellForm::Decimal),
+    column("unit", "unit", CellForm::Text),
+    column("how", "how", CellForm::Text),
 ];
 
 #[derive(Deserialize)]
@@ -372,11 +379,11 @@ struct RecordedFigure {
     how: String,
 }
 
-pub(crate) fn recorded() -> Result<Table, Diagnostics> {
+pub(crate) fn recorded() -> Result<MeasuredTable, Diagnostics> {
     let read: RecordedRun = toml::from_str(RECORDED)
         .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "cannot be parsed").found(error))?;
     let title = format!("Peers as recorded on {}, {}", read.machine, read.date);
-    let mut table = Table::new("peers_recorded", title, &RECORDED_COLUMNS);
+    let mut table = MeasuredTable::new("peers_recorded", title, &RECORDED_COLUMNS);
     for RecordedFigure { task, name, value, unit, how } in read.peer {
         table.row([task.into(), name.into(), value.into(), unit.into(), how.into()]);
     }
@@ -393,13 +400,13 @@ pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
 
 /// Returns arguments such as `f32:67108864:7`: element type, bytes and repetitions.
 #[must_use]
-pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
-    let argument = |task: &(Task, f64)| match task.0 {
-        Task::AllReduce { bytes, dtype } => {
+pub(crate) fn exchange_arguments(peer: PeerProgram) -> Vec<String> {
+    let argument = |task: &(PeerTask, f64)| match task.0 {
+        PeerTask::AllReduce { bytes, dtype } => {
             let times = if bytes > 1 << 20 { 7 } else { 100 };
             Some(format!("{dtype}:{bytes}:{times}"))
         }
-        Task::Prefill | Task::Decode => None,
+        PeerTask::Prefill | PeerTask::Decode => None,
     };
     peer.tasks().iter().filter_map(argument).collect()
 }
@@ -446,9 +453,9 @@ mod tests {
 
     #[test]
     fn what_programs_print_is_read_or_refused_with_what_was_found() {
-        let times = Peer::OpenMpi.read(&printed(EXCHANGED)).unwrap();
+        let times = PeerProgram::OpenMpi.read(&printed(EXCHANGED)).unwrap();
         assert_eq!((times.version.as_str(), times.seconds[&LARGE].median()), ("gloo (torch 2)", 0.2));
-        let message = Peer::Gloo.read(&printed(EXCHANGED)).unwrap_err().to_string();
+        let message = PeerProgram::Gloo.read(&printed(EXCHANGED)).unwrap_err().to_string();
         assert_eq!(
             message,
             "gloo: cannot parse the output: expected seconds of all_reduce f16 16384, found []"
@@ -460,7 +467,7 @@ mod tests {
             &printed(r#""prefill": [1], "decode": [0]"#),
             &printed(r#""prefill": "fast""#),
         ] {
-            let message = Peer::Transformers.read(text).unwrap_err().to_string();
+            let message = PeerProgram::Transformers.read(text).unwrap_err().to_string();
             assert!(message.starts_with("transformers: cannot parse the output: expected "), "{message}");
         }
     }
@@ -468,13 +475,13 @@ mod tests {
     #[test]
     fn llama_bench_is_read_if_it_did_what_was_asked() {
         let both = [llama(512, 0, 0, 2), llama(0, 32, 512, 2)];
-        let times = Peer::read_llama_bench(&both, 2).unwrap();
+        let times = PeerProgram::read_llama_bench(&both, 2).unwrap();
         assert_eq!(times.version, "llama.cpp 7 (abc)");
         assert_eq!(
-            (times.seconds[&Task::Prefill].median(), times.seconds[&Task::Decode].median()),
+            (times.seconds[&PeerTask::Prefill].median(), times.seconds[&PeerTask::Decode].median()),
             (3.2, 0.1)
         );
-        let message = |printed: &[String]| Peer::read_llama_bench(printed, 2).unwrap_err().to_string();
+        let message = |printed: &[String]| PeerProgram::read_llama_bench(printed, 2).unwrap_err().to_string();
         assert!(message(&both[..1]).contains("expected seconds of decode"));
         assert!(message(&[llama(512, 0, 0, 4)]).contains("expected 2 threads, found 4"));
         assert!(
@@ -488,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_of_sides_that_took_turns() {
-        let times = |seconds: f64| Times {
+        let times = |seconds: f64| PeerMeasurement {
             version: "Open MPI v4".to_owned(),
             seconds: BTreeMap::from([
                 (LARGE, Samples::new(vec![seconds])),
@@ -497,7 +504,7 @@ mod tests {
         };
         let rounds =
             vec![(times(0.125), times(0.25)), (times(0.25), times(1.0)), (times(0.125), times(0.375))];
-        let table = compared(&[Turns { peer: Peer::OpenMpi, rounds: rounds.clone() }], 2);
+        let table = compared(&[Turns { peer: PeerProgram::OpenMpi, rounds: rounds.clone() }], 2);
         let large = [("task", Cell::from("all_reduce 64.0 MiB, 8 processes"))];
         let number = |key: &str| table.number(&large, key);
         assert_eq!((number("ours"), number("theirs")), (Some(125_000.0), Some(375_000.0)));
@@ -506,14 +513,14 @@ mod tests {
             [3.0, 2.0, 4.0]
         );
         assert_eq!(table.cells("met").cloned().collect::<Vec<_>>(), ["yes".into(), "yes".into()]);
-        let text = round_text(Peer::OpenMpi, &rounds[0].0, &rounds[0].1);
+        let text = round_text(PeerProgram::OpenMpi, &rounds[0].0, &rounds[0].1);
         assert!(
             text.starts_with(
                 "all_reduce 64.0 MiB, 8 processes f32 ours 125000.0, theirs 250000.0 µs, 2.00 times faster; "
             ),
             "{text}"
         );
-        assert_eq!(compared(&[Turns { peer: Peer::Gloo, rounds: Vec::new() }], 2).rows.len(), 0);
+        assert_eq!(compared(&[Turns { peer: PeerProgram::Gloo, rounds: Vec::new() }], 2).rows.len(), 0);
     }
 
     #[test]
@@ -529,13 +536,16 @@ mod tests {
                 && table.cells("figure").all(|cell| cell.number().is_some_and(|value| value > 0.0))
         );
         assert!(
-            table.columns.iter().all(|column| column.form != Form::Percent && !column.key.contains("ratio"))
+            table
+                .columns
+                .iter()
+                .all(|column| column.form != CellForm::Percent && !column.key.contains("ratio"))
         );
     }
 
     #[test]
     fn whoever_is_missing_is_named_with_what_installs_it() {
-        let table = missing(&[(Peer::OpenMpi, "no mpicc on PATH".to_owned())]);
+        let table = missing(&[(PeerProgram::OpenMpi, "no mpicc on PATH".to_owned())]);
         assert_eq!(
             table.rows,
             [["Open MPI", "no mpicc on PATH", "apt-get install openmpi-bin libopenmpi-dev"].map(Cell::from)]
@@ -546,6 +556,6 @@ mod tests {
     fn peers_are_told_the_shape_and_the_sizes() {
         let told = generation_argument(2, 5).unwrap();
         assert_eq!((told["config"]["hidden_size"].as_u64(), told["threads"].as_u64()), (Some(896), Some(2)));
-        assert_eq!(exchange_arguments(Peer::OpenMpi), ["f32:67108864:7", "f32:16384:100"]);
+        assert_eq!(exchange_arguments(PeerProgram::OpenMpi), ["f32:67108864:7", "f32:16384:100"]);
     }
 }

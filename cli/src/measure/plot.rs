@@ -7,7 +7,7 @@ use std::ops::Range;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::{Cell, Form, PlotAxes, Table};
+use super::report::{Cell, CellForm, MeasuredTable, PlotAxes};
 use ascend_tp::base::Bytes;
 
 const SIZE: (u32, u32) = (880, 500);
@@ -29,7 +29,7 @@ const LEGEND: u32 = 230;
 type PlotPoint = (f64, f64);
 
 #[must_use]
-pub(crate) fn svg(table: &Table) -> Option<String> {
+pub(crate) fn svg(table: &MeasuredTable) -> Option<String> {
     let axes = table.axes?;
     let lines = lines(table, &axes);
     if lines.iter().all(|(_, points)| points.len() < 2) {
@@ -42,7 +42,7 @@ pub(crate) fn svg(table: &Table) -> Option<String> {
 }
 
 fn draw(
-    table: &Table,
+    table: &MeasuredTable,
     axes: &PlotAxes,
     lines: &[(String, Vec<PlotPoint>)],
     xs: Range<f64>,
@@ -54,7 +54,7 @@ fn draw(
     let (area, legend) = root.split_horizontally(SIZE.0 - LEGEND);
     let column = |key: &str| table.columns.iter().find(|column| column.key == key);
     let heading = |key: &'static str| column(key).map_or(key, |column| column.heading);
-    let is_bytes = column(axes.x).is_some_and(|column| column.form == Form::Bytes);
+    let is_bytes = column(axes.x).is_some_and(|column| column.form == CellForm::Bytes);
     let mut chart = ChartBuilder::on(&area)
         .caption(&table.title, ("sans-serif", 17))
         .margin(12)
@@ -90,7 +90,7 @@ fn draw(
 }
 
 /// Returns the lines in the order of their first rows.
-fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
+fn lines(table: &MeasuredTable, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     let column_of = |key: &str| table.columns.iter().position(|column| column.key == key);
     let (Some(x), Some(y)) = (column_of(axes.x), column_of(axes.y)) else { return Vec::new() };
     let mut order: BTreeMap<String, usize> = BTreeMap::new();
@@ -143,14 +143,14 @@ mod tests {
     use super::*;
 
     const COLUMNS: [super::super::report::Column; 3] = [
-        column("op", "op", Form::Text),
-        column("bytes", "bytes", Form::Bytes),
-        column("gb_s", "GB/s", Form::Decimal),
+        column("op", "op", CellForm::Text),
+        column("bytes", "bytes", CellForm::Bytes),
+        column("gb_s", "GB/s", CellForm::Decimal),
     ];
 
-    fn table() -> Table {
+    fn table() -> MeasuredTable {
         let axes = PlotAxes { x: "bytes", y: "gb_s", series: &["op"] };
-        let mut table = Table::new("one", "One < two", &COLUMNS).drawn(axes);
+        let mut table = MeasuredTable::new("one", "One < two", &COLUMNS).drawn(axes);
         for (op, bytes, rate) in [("a", 1024, 0.5), ("a", 4096, 1.0), ("b", 1024, 2.0), ("b", 4096, f64::NAN)]
         {
             table.row([op.into(), Cell::from(bytes as usize), rate.into()]);
@@ -177,7 +177,7 @@ mod tests {
         let mut empty = table();
         empty.rows.clear();
         assert_eq!(svg(&empty), None);
-        assert_eq!(svg(&Table { axes: None, ..table() }), None);
+        assert_eq!(svg(&MeasuredTable { axes: None, ..table() }), None);
     }
 
     #[test]

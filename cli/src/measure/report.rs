@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use super::limits::Limits;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum CellForm {
     Text,
     /// Integers in groups of three digits.
     Whole,
@@ -24,10 +24,10 @@ pub(crate) struct Column {
     pub(crate) key: &'static str,
     /// Printed heading, such as `time µs`.
     pub(crate) heading: &'static str,
-    pub(crate) form: Form,
+    pub(crate) form: CellForm,
 }
 
-pub(super) const fn column(key: &'static str, heading: &'static str, form: Form) -> Column {
+pub(super) const fn column(key: &'static str, heading: &'static str, form: CellForm) -> Column {
     Column { key, heading, form }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct PlotAxes {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Table {
+pub(crate) struct MeasuredTable {
     /// Name in JSON and of the plot file.
     pub(crate) name: String,
     pub(crate) title: String,
@@ -97,7 +97,7 @@ pub(crate) struct Table {
     pub(crate) axes: Option<PlotAxes>,
 }
 
-impl Table {
+impl MeasuredTable {
     pub(super) fn new(name: &str, title: impl Into<String>, columns: &'static [Column]) -> Self {
         Self { name: name.to_owned(), title: title.into(), columns, rows: Vec::new(), axes: None }
     }
@@ -152,7 +152,7 @@ impl Serialize for RowObject<'_> {
     }
 }
 
-struct RowList<'a>(&'a Table);
+struct RowList<'a>(&'a MeasuredTable);
 
 impl Serialize for RowList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -164,7 +164,7 @@ impl Serialize for RowList<'_> {
     }
 }
 
-impl Serialize for Table {
+impl Serialize for MeasuredTable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("name", &self.name)?;
@@ -209,7 +209,7 @@ impl MeasuringMachine {
 pub(crate) struct BenchReport {
     pub(crate) machine: MeasuringMachine,
     pub(crate) limits: Limits,
-    pub(crate) tables: Vec<Table>,
+    pub(crate) tables: Vec<MeasuredTable>,
 }
 
 #[cfg(test)]
@@ -217,13 +217,13 @@ mod tests {
     use super::*;
 
     const COLUMNS: [Column; 3] = [
-        column("op", "op", Form::Text),
-        column("time_us", "time µs", Form::Decimal),
-        column("of_limit", "of limit", Form::Percent),
+        column("op", "op", CellForm::Text),
+        column("time_us", "time µs", CellForm::Decimal),
+        column("of_limit", "of limit", CellForm::Percent),
     ];
 
-    fn table() -> Table {
-        let mut table = Table::new("one", "One", &COLUMNS);
+    fn table() -> MeasuredTable {
+        let mut table = MeasuredTable::new("one", "One", &COLUMNS);
         table.row(["a".into(), 1.5.into(), f64::NAN.into()]);
         table.row(["b".into(), 2.0.into(), 0.5.into()]);
         table
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn rows_come_back_from_json() {
         let written = serde_json::to_value(table()).unwrap();
-        let mut read = Table::new("one", "One", &COLUMNS);
+        let mut read = MeasuredTable::new("one", "One", &COLUMNS);
         read.read_rows(&written);
         assert_eq!(read, table());
     }

@@ -1,10 +1,10 @@
 //! Cost by number of cards, hidden size, layers, sequence length and message size. Emulated cards
 //! share the processor, so constant cost is the best possible result.
 
-use super::collectives::{self, Collective};
+use super::collectives::{self, MeasuredCollective};
 use super::error::Error;
 use super::generation::{self, Generated};
-use super::report::{Column, Form, PlotAxes, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, PlotAxes, column};
 use super::{Bench, Effort};
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
@@ -15,15 +15,15 @@ use ascend_tp::placement::{ExpertShards, Residual};
 pub(crate) const MOST_CARDS: usize = 64;
 
 const COLUMNS: [Column; 9] = [
-    column("grows", "size", Form::Text),
-    column("value", "value", Form::Whole),
-    column("cards", "cards", Form::Whole),
-    column("hidden", "hidden", Form::Whole),
-    column("layers", "layers", Form::Whole),
-    column("prompt", "prompt", Form::Whole),
-    column("prompt_ms", "ms per prompt", Form::Decimal),
-    column("step_ms", "ms per token", Form::Decimal),
-    column("step_of_limit", "token, of limit", Form::Percent),
+    column("grows", "size", CellForm::Text),
+    column("value", "value", CellForm::Whole),
+    column("cards", "cards", CellForm::Whole),
+    column("hidden", "hidden", CellForm::Whole),
+    column("layers", "layers", CellForm::Whole),
+    column("prompt", "prompt", CellForm::Whole),
+    column("prompt_ms", "ms per prompt", CellForm::Decimal),
+    column("step_ms", "ms per token", CellForm::Decimal),
+    column("step_of_limit", "token, of limit", CellForm::Percent),
 ];
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ struct Sizes {
 const SIZES: Sizes = Sizes { cards: 4, hidden: 1024, layers: 4, prompt: 64 };
 
 impl Sizes {
-    fn setting(self) -> Option<generation::Setting> {
+    fn setting(self) -> Option<generation::GenerationSetting> {
         let shape = ModelConfig::preset("llama-3-70b")?;
         let model = ModelConfig {
             vocab_size: 8192,
@@ -50,7 +50,7 @@ impl Sizes {
             intermediate_size: 4 * self.hidden,
             ..shape
         };
-        Some(generation::Setting {
+        Some(generation::GenerationSetting {
             name: "a small model".to_owned(),
             model,
             cards: vec![self.cards],
@@ -66,14 +66,14 @@ impl Sizes {
 
 const TOKENS: usize = 16;
 
-pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
+pub(crate) fn run(bench: &Bench) -> Result<Vec<MeasuredTable>, Error> {
     Ok(vec![model(bench)?, messages(bench)?])
 }
 
-fn model(bench: &Bench) -> Result<Table, Error> {
+fn model(bench: &Bench) -> Result<MeasuredTable, Error> {
     let axes = PlotAxes { x: "value", y: "step_ms", series: &["grows"] };
     let mut table =
-        Table::new("scaling", "Scaling of a small model, one size at a time", &COLUMNS).drawn(axes);
+        MeasuredTable::new("scaling", "Scaling of a small model, one size at a time", &COLUMNS).drawn(axes);
     let every = |values: &[usize]| match bench.effort {
         Effort::Quick => values.iter().copied().step_by(2).collect::<Vec<_>>(),
         Effort::Full => values.to_vec(),
@@ -106,13 +106,13 @@ fn model(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-fn messages(bench: &Bench) -> Result<Table, Error> {
+fn messages(bench: &Bench) -> Result<MeasuredTable, Error> {
     let (ranks, factor) = match bench.effort {
         Effort::Quick => (vec![2, 8, 64], 64),
         Effort::Full => (vec![2, 4, 8, 16, 32, 64], 4),
     };
     let setting = collectives::ExchangeSetting {
-        ops: vec![Collective::AllReduce],
+        ops: vec![MeasuredCollective::AllReduce],
         dtypes: vec![DType::F32],
         ranks,
         bytes: collectives::ExchangeSetting::sizes(1 << 10, 16 << 20, factor),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::error::Error;
-use super::report::{Column, Form, Table, column};
+use super::report::{CellForm, Column, MeasuredTable, column};
 use super::{Bench, Effort, Samples, figures, random};
 use ascend_tp::base::Diagnostic;
 use ascend_tp::compile::Deployment;
@@ -108,32 +108,32 @@ pub(crate) fn read_llama(printed: &str) -> Result<Vec<Throughput>, Diagnostic> {
 pub(crate) type ServeRound = (Vec<Throughput>, Option<Vec<Throughput>>);
 
 const COLUMNS: [Column; 8] = [
-    column("streams", "streams", Form::Whole),
-    column("decode_tokens_s", "tokens/s", Form::Decimal),
-    column("decode_spread", "spread", Form::Percent),
-    column("tokens_s", "with prompts", Form::Decimal),
-    column("their_decode_tokens_s", "llama.cpp", Form::Decimal),
-    column("their_tokens_s", "with prompts", Form::Decimal),
-    column("ratio", "ratio", Form::Decimal),
-    column("ratio_with_prompts", "with prompts", Form::Decimal),
+    column("streams", "streams", CellForm::Whole),
+    column("decode_tokens_s", "tokens/s", CellForm::Decimal),
+    column("decode_spread", "spread", CellForm::Percent),
+    column("tokens_s", "with prompts", CellForm::Decimal),
+    column("their_decode_tokens_s", "llama.cpp", CellForm::Decimal),
+    column("their_tokens_s", "with prompts", CellForm::Decimal),
+    column("ratio", "ratio", CellForm::Decimal),
+    column("ratio_with_prompts", "with prompts", CellForm::Decimal),
 ];
 
 /// Returns the medians of all rounds in this process.
 #[must_use]
-pub(crate) fn table(rounds: &[ServeRound]) -> Table {
+pub(crate) fn table(rounds: &[ServeRound]) -> MeasuredTable {
     table_of("serve", "", rounds)
 }
 
 /// Returns the medians of all rounds over HTTP.
 #[must_use]
-pub(crate) fn http_table(rounds: &[ServeRound]) -> Table {
+pub(crate) fn http_table(rounds: &[ServeRound]) -> MeasuredTable {
     table_of("serve_http", " over HTTP", rounds)
 }
 
-fn table_of(name: &str, way: &str, rounds: &[ServeRound]) -> Table {
+fn table_of(name: &str, way: &str, rounds: &[ServeRound]) -> MeasuredTable {
     let [prompt, tokens] = LENGTHS;
     let title = format!("Qwen2.5-0.5B in bf16{way}, streams of {prompt} + {tokens} tokens");
-    let mut table = Table::new(name, title, &COLUMNS);
+    let mut table = MeasuredTable::new(name, title, &COLUMNS);
     for (at, streams) in STREAMS.into_iter().enumerate() {
         let samples = |of: &dyn Fn(&ServeRound) -> Option<f64>| {
             let found: Vec<f64> = rounds.iter().filter_map(of).collect();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::peers::PeerOutput;
-use super::report::{Cell, Column, Form, Table, column};
+use super::report::{Cell, CellForm, Column, MeasuredTable, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
@@ -64,18 +64,18 @@ pub(crate) const CARDS: usize = 8;
 pub(crate) fn ours(bench: &Bench, case: TrainCase) -> Result<Samples, Error> {
     let TrainCase { precision, data, tensor } = case;
     let layout = Layout { data, tensor, micro_batch: BATCH.sequences.div_ceil(data), ..Layout::ONE };
-    let mut running = Running::start(bench, precision, layout, BATCH, false)?;
+    let mut running = RunningTraining::start(bench, precision, layout, BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
 
-pub(super) struct Running {
+pub(super) struct RunningTraining {
     trainer: Trainer,
     batch: Batch,
     /// Total memory on the cards.
     pub(super) bytes: Bytes,
 }
 
-impl Running {
+impl RunningTraining {
     pub(super) fn start(
         bench: &Bench,
         precision: TrainingPrecision,
@@ -167,30 +167,30 @@ pub(crate) struct PeerTimes {
 pub(crate) type Round = (Vec<Samples>, Option<PeerTimes>);
 
 const COLUMNS: [Column; 13] = [
-    column("dtype", "dtype", Form::Text),
-    column("cards", "cards", Form::Whole),
-    column("mesh", "mesh", Form::Text),
-    column("step_ms", "step ms", Form::Decimal),
-    column("tokens_per_second", "tokens/s", Form::Whole),
-    column("gflops", "GFLOP/s", Form::Decimal),
-    column("of_peak", "of peak", Form::Percent),
-    column("peer", "peer", Form::Text),
-    column("theirs_ms", "theirs ms", Form::Decimal),
-    column("ratio", "times faster", Form::Decimal),
-    column("least_ratio", "least", Form::Decimal),
-    column("most_ratio", "most", Form::Decimal),
-    column("rounds", "rounds", Form::Whole),
+    column("dtype", "dtype", CellForm::Text),
+    column("cards", "cards", CellForm::Whole),
+    column("mesh", "mesh", CellForm::Text),
+    column("step_ms", "step ms", CellForm::Decimal),
+    column("tokens_per_second", "tokens/s", CellForm::Whole),
+    column("gflops", "GFLOP/s", CellForm::Decimal),
+    column("of_peak", "of peak", CellForm::Percent),
+    column("peer", "peer", CellForm::Text),
+    column("theirs_ms", "theirs ms", CellForm::Decimal),
+    column("ratio", "times faster", CellForm::Decimal),
+    column("least_ratio", "least", CellForm::Decimal),
+    column("most_ratio", "most", CellForm::Decimal),
+    column("rounds", "rounds", CellForm::Whole),
 ];
 
 /// Returns medians over the rounds, and ratios by round. The peak rate is for the type of the
 /// products.
-pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
+pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<MeasuredTable, Error> {
     let BatchSize { sequences, tokens } = BATCH;
     let flops =
         3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
     let title =
         format!("Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
-    let mut table = Table::new("train", title, &COLUMNS);
+    let mut table = MeasuredTable::new("train", title, &COLUMNS);
     for (index, TrainCase { precision, data, tensor }) in CASES.into_iter().enumerate() {
         let dtype = precision.dtype();
         let median = |times: Vec<f64>| Samples::new(times).median();

@@ -53,7 +53,7 @@ pub(crate) struct PlanOptions {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten, next_help_heading = "Serving")]
-    pub(super) serving: ServeOptions,
+    pub(super) serving: PlanServeOptions,
     #[command(flatten, next_help_heading = "Training")]
     pub(super) training: PlanTrainOptions,
     #[command(flatten, next_help_heading = "Hardware")]
@@ -61,7 +61,7 @@ pub(crate) struct PlanOptions {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ServeOptions {
+pub(crate) struct PlanServeOptions {
     /// Number of concurrent sequences
     #[arg(long, default_value = "1", value_name = "N")]
     pub(super) batch: usize,

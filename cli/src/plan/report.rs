@@ -50,11 +50,11 @@ pub(super) struct Explanation {
     pub(super) memory: Vec<(&'static str, Bytes)>,
     pub(super) usable: Bytes,
     pub(super) levels: Vec<String>,
-    pub(super) phases: [Phase; 2],
+    pub(super) phases: [PlanPhase; 2],
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Phase {
+pub(super) struct PlanPhase {
     pub(super) name: &'static str,
     pub(super) breakdown: Breakdown,
     /// Terms of the duration, longest first.
@@ -155,8 +155,11 @@ impl Explanation {
                 .found(wanted)
                 .into());
         };
-        let phase =
-            |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
+        let phase = |name, breakdown: &Breakdown| PlanPhase {
+            name,
+            breakdown: *breakdown,
+            terms: terms_us(breakdown),
+        };
         Ok(Self {
             error_bar: ErrorBar::of(PredictedTime::Steps, request.profile.soc),
             entry: SplitEntry::new(request, candidate, reason(survey.feasible.first(), candidate)),

@@ -29,7 +29,7 @@ use ascend_tp::train::{StepOutcome, Times};
 use serde_json::Value;
 
 use super::super::failure::Failure;
-use super::super::progress::Progress;
+use super::super::progress::ProgressLine;
 use super::TrainOptions;
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub(super) struct Logs {
     pace: RunPace,
     steps: Option<StepLog>,
     events: Option<EventLog>,
-    progress: Option<Progress>,
+    progress: Option<ProgressLine>,
 }
 
 fn now() -> f64 {
@@ -82,7 +82,7 @@ impl Logs {
         pace: RunPace,
         speaks: bool,
     ) -> Result<Self, Failure> {
-        let progress = speaks.then(|| Progress::training(first, pace.steps, speaks));
+        let progress = speaks.then(|| ProgressLine::training(first, pace.steps, speaks));
         let first = first as u64;
         let steps = options
             .metrics
@@ -181,7 +181,7 @@ impl Logs {
     }
 
     pub(super) fn finish(&self) {
-        self.progress.iter().for_each(Progress::finish);
+        self.progress.iter().for_each(ProgressLine::finish);
     }
 }
 

@@ -256,7 +256,8 @@ impl<'a> JobSupervisor<'a> {
         let (cards, chip) = loop {
             let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
             let said = self.look(&[])?.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
-            let answers: Answers = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
+            let answers: CardAnswers =
+                serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
             let among = only.and_then(|only| self.choose(&answers.among(only)).ok());
             let missing = match among.map_or_else(|| self.choose(&answers), Ok) {
                 Ok(cards) => break (cards, answers.chip),
@@ -279,7 +280,7 @@ impl<'a> JobSupervisor<'a> {
         used.clone_from(&cards);
         let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
         // Only a run that saves keeps the work since the newest checkpoint.
-        let all = Answers { chip, problems: vec![None; most] };
+        let all = CardAnswers { chip, problems: vec![None; most] };
         let can_grow = self.choose(&all).is_ok_and(|best| best.len() > cards.len());
         let grows = can_grow && self.options.save.is_some() && !every.is_zero();
         let mut words = self.words(&["--restart", &start.to_string()]);
@@ -297,15 +298,15 @@ impl<'a> JobSupervisor<'a> {
         self.arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect()
     }
 
-    /// Starts a check of the cards that are not in use, which prints [`Answers`]. It is a separate
-    /// process because a driver may hang.
+    /// Starts a check of the cards that are not in use, which prints [`CardAnswers`]. It is a
+    /// separate process because a driver may hang.
     fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
         let mut words = self.words(&["--cards-that-answer"]);
         words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
         ChildJob::own("the check of the cards", 1, &words, ChildOutput::OutputAndErrors)?.start()
     }
 
-    fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
+    fn choose(&self, answers: &CardAnswers) -> Result<Vec<usize>, Diagnostics> {
         let site = answers.chip.as_deref().and_then(Soc::find).map(Site::of);
         let (residual, experts) = (self.options.layout.residual(), self.options.layout.experts());
         let on =
@@ -360,7 +361,7 @@ impl Growth<'_> {
     }
 
     fn are_more(&self, said: &str) -> bool {
-        let Ok(answers) = serde_json::from_str::<Answers>(said) else { return false };
+        let Ok(answers) = serde_json::from_str::<CardAnswers>(said) else { return false };
         let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
         if count > self.cards.len() {
             note(&format!("{} answer: all ranks save and restart on them", counted(count, "card")));
@@ -381,13 +382,13 @@ fn end_elsewhere(look: Option<Children>) {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Answers {
+struct CardAnswers {
     chip: Option<String>,
     /// For each card, the reason why it does not answer.
     problems: Vec<Option<String>>,
 }
 
-impl Answers {
+impl CardAnswers {
     /// Returns the answers as if only these cards had answered.
     fn among(&self, only: &[usize]) -> Self {
         let mut problems = self.problems.clone();
@@ -441,7 +442,7 @@ fn answer(device: DeviceKind, at_work: &[usize]) -> Result<Outcome, Failure> {
             Err(_) => Some("the check panicked".to_owned()),
         }
     };
-    print_json(&Answers { chip: cards.cann.soc_name(), problems: (0..count).map(problem).collect() })?;
+    print_json(&CardAnswers { chip: cards.cann.soc_name(), problems: (0..count).map(problem).collect() })?;
     Ok(Outcome::Done)
 }
 

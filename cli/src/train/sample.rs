@@ -31,13 +31,13 @@ fn sampling() -> SamplingOptions {
 }
 
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(super) struct SamplePrompt {
     ids: Vec<u32>,
     tokenizer: Tokenizer,
     options: Deployment,
 }
 
-impl Sample {
+impl SamplePrompt {
     /// Encodes a prompt for a model on this number of cards, with the tokenizer in `folder`.
     pub(super) fn new(
         prompt: &str,

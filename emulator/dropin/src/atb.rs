@@ -32,18 +32,18 @@ type AtbOutcome<T = ()> = Result<T, (c_int, String)>;
 /// `atb::TensorDesc`; only the first `rank` dims are valid.
 #[repr(C)]
 #[derive(Debug)]
-struct Description {
+struct TensorDescription {
     dtype: aclDataType,
     format: aclFormat,
     dims: [i64; 8],
     rank: u64,
 }
 
-/// `atb::Tensor`, with addresses on the card and the host.
+/// `atb::AtbTensor`, with addresses on the card and the host.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Tensor {
-    description: Description,
+pub(crate) struct AtbTensor {
+    description: TensorDescription,
     device: *mut c_void,
     host: *mut c_void,
     bytes: u64,
@@ -55,8 +55,8 @@ pub(crate) struct Tensor {
 struct TensorVector {
     capacity: usize,
     len: usize,
-    inline: [Tensor; 65],
-    heap: *const Tensor,
+    inline: [AtbTensor; 65],
+    heap: *const AtbTensor,
 }
 
 #[repr(C)]
@@ -66,14 +66,14 @@ pub(crate) struct Pack {
     outputs: TensorVector,
 }
 
-impl Tensor {
+impl AtbTensor {
     fn dims(&self) -> &[i64] {
         &self.description.dims[..usize::try_from(self.description.rank).map_or(8, |rank| rank.min(8))]
     }
 }
 
 impl TensorVector {
-    fn get<const N: usize>(&self, what: &str) -> AtbOutcome<[&Tensor; N]> {
+    fn get<const N: usize>(&self, what: &str) -> AtbOutcome<[&AtbTensor; N]> {
         if self.len != N || !self.heap.is_null() {
             return Err((INVALID_TENSOR_NUM, format!("expected {N} {what} tensors, found {}", self.len)));
         }
@@ -291,7 +291,7 @@ unsafe extern "C" fn destroy_context(context: *mut AtbContext) -> c_int {
 }
 
 #[unsafe(export_name = "_ZN3atb5Utils13GetTensorSizeERKNS_6TensorE")]
-unsafe extern "C" fn tensor_size(tensor: &Tensor) -> u64 {
+unsafe extern "C" fn tensor_size(tensor: &AtbTensor) -> u64 {
     let Process::Machine(emulator, _) = process::current("atb::Utils::GetTensorSize") else { return 0 };
     // SAFETY: the function accepts any number.
     let element = unsafe { dropin::aclDataTypeSize(emulator, tensor.description.dtype) }.unwrap_or(0);

@@ -62,9 +62,9 @@ mod tests {
     use super::*;
     use crate::dtype::AclType;
     use crate::elementwise::kernels::{each, map1};
-    use crate::matmul::kernels::{Precision, matmul};
+    use crate::matmul::kernels::{OperandRounding, matmul};
     use crate::raw::tests::span_of;
-    use crate::reduction::kernels::{Form, softmax};
+    use crate::reduction::kernels::{SoftmaxForm, softmax};
     use crate::view::{StridedView, contiguous_strides};
 
     pub(crate) struct Threads(pub(crate) usize);
@@ -99,8 +99,8 @@ mod tests {
                 StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
             };
             let out = view(&mut c, &[m, n]);
-            matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), Precision::Keep, &out);
-            softmax(tiles, &out, n, &out, Form::Plain);
+            matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), OperandRounding::Keep, &out);
+            softmax(tiles, &out, n, &out, SoftmaxForm::Plain);
             map1::<f32>(tiles, &out, &out, |block| each(block, |v| v * 1.1));
             c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
         };

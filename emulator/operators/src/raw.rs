@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Describes `count` rows of `len` elements, `stride` elements apart.
-    pub(crate) fn in_slice<T: Pod>(values: &'a [T], stride: usize, (count, len): (usize, usize)) -> Self {
+    pub(crate) fn in_slice<T: Pod>(values: &'a [T], stride: usize, count: usize, len: usize) -> Self {
         assert!(
             count > 0 && values.len() >= (count - 1) * stride + len,
             "{count} rows of {len}, {stride} apart, in {} elements",
@@ -308,13 +308,13 @@ pub(crate) mod tests {
         let part = rows.part(1, 1).columns(4, 4);
         assert_eq!((part.count(), part.bytes()), (1, 4));
         assert_eq!(part.row(0).addr(), rows.row(1).addr() + 4);
-        let rows = Rows::in_slice(&[0_u16; 7], 4, (2, 3));
+        let rows = Rows::in_slice(&[0_u16; 7], 4, 2, 3);
         assert_eq!((rows.row(1).addr() - rows.row(0).addr(), rows.bytes()), (8, 6));
     }
 
     #[test]
     #[should_panic(expected = "2 rows of 4, 4 apart, in 7 elements")]
     fn rows_past_the_end_of_a_slice_are_refused() {
-        let _ = Rows::in_slice(&[0_u16; 7], 4, (2, 4));
+        let _ = Rows::in_slice(&[0_u16; 7], 4, 2, 4);
     }
 }

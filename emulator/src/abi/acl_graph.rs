@@ -10,7 +10,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::graph::CaptureStatus;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
 use crate::runtime::thread::CaptureMode;
 
@@ -128,7 +128,7 @@ impl Machine {
         self.update(|state| {
             let task = state.end_update(id)?;
             let entry =
-                Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task, load: None, is_brief: true };
+                StreamEntry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task, load: None, is_brief: true };
             let queued = self.queued(state, id, entry, Vec::new());
             state.enqueue(id, queued)
         })

@@ -19,10 +19,10 @@ use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::raw::{RawSpan, load_array};
-use crate::runtime::compiled::{Compiled, CompiledLibrary, LaunchPlace};
+use crate::runtime::compiled::{CompiledCall, CompiledLibrary, LaunchPlace};
 use crate::runtime::kernel::{HostKernel, KernelBody, KernelFunction, LaunchArgument};
 use crate::runtime::thread;
-use crate::scheduler::pool::{Task, Without, Workers};
+use crate::scheduler::pool::{StreamTask, Without, Workers};
 use crate::scheduler::ran::{self, MeasuredKernel, Ran};
 use crate::timed::VirtualCost;
 
@@ -282,7 +282,7 @@ impl Machine {
         kernel: HostKernel,
         blocks: u32,
         params: Params,
-    ) -> Task {
+    ) -> StreamTask {
         let machine = self.weak();
         let params = match params {
             Params::OnCard(span) => Ok(span),
@@ -302,12 +302,12 @@ impl Machine {
 
     fn compiled_task(
         &self,
-        kernel: Compiled,
+        kernel: CompiledCall,
         card: u32,
         blocks: u32,
         stream: aclrtStream,
         params: Params,
-    ) -> Result<Task, Failure> {
+    ) -> Result<StreamTask, Failure> {
         if blocks > MAX_BLOCKS {
             let what = format!("num_blocks is {blocks}; a kernel runs on at most {MAX_BLOCKS}");
             return Err(Failure::new(code::INVALID_PARAM, what));
@@ -399,7 +399,7 @@ enum Params {
 }
 
 /// Returns only launches of kernels of this project.
-fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
+fn known(kernel: &CompiledCall, params: &Params) -> Option<Launch> {
     let Params::List(arguments) = params else { return None };
     let number = |argument: &LaunchArgument| match argument {
         LaunchArgument::Value(bytes) => {

@@ -23,7 +23,7 @@ use crate::memory::location::Location;
 use crate::memory::pages::page_bytes;
 use crate::memory::raw::{RawSpan, load_array};
 use crate::memory::store::FreedBy;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 use crate::scheduler::pool::Without;
 use crate::timed::VirtualCost;
 
@@ -50,7 +50,7 @@ fn sides(kind: aclrtMemcpyKind) -> Result<(CopySide, CopySide), Failure> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CopyOrder {
+pub(super) enum CopyTiming {
     Now,
     OnStream(aclrtStream),
 }
@@ -204,7 +204,7 @@ impl Machine {
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::Now) }
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyTiming::Now) }
     }
 
     pub(super) unsafe fn aclrtMemcpyAsync(
@@ -217,7 +217,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyTiming::OnStream(stream)) }
     }
 
     /// As `aclrtMemcpyAsync`, which takes pageable memory too.
@@ -231,7 +231,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyTiming::OnStream(stream)) }
     }
 
     /// A prefetch into the cache changes no byte.
@@ -262,7 +262,7 @@ impl Machine {
         src: *const c_void,
         count: usize,
         kind: aclrtMemcpyKind,
-        order: CopyOrder,
+        order: CopyTiming,
     ) -> Result<(), Failure> {
         if count > dest_max {
             let what = format!("count is {count} bytes, more than destMax, {dest_max}");
@@ -288,7 +288,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let rows = CopiedRows { dst, dpitch, src, spitch, width, height };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_rows(&rows, kind, CopyOrder::Now) }
+        unsafe { self.copy_rows(&rows, kind, CopyTiming::Now) }
     }
 
     pub(super) unsafe fn aclrtMemcpy2dAsync(
@@ -304,14 +304,14 @@ impl Machine {
     ) -> Result<(), Failure> {
         let rows = CopiedRows { dst, dpitch, src, spitch, width, height };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_rows(&rows, kind, CopyOrder::OnStream(stream)) }
+        unsafe { self.copy_rows(&rows, kind, CopyTiming::OnStream(stream)) }
     }
 
     unsafe fn copy_rows(
         &self,
         rows: &CopiedRows,
         kind: aclrtMemcpyKind,
-        order: CopyOrder,
+        order: CopyTiming,
     ) -> Result<(), Failure> {
         let CopiedRows { dst, dpitch, src, spitch, width, height } = *rows;
         if width == 0 || height == 0 || width > dpitch || width > spitch {
@@ -371,10 +371,10 @@ impl Machine {
         }
     }
 
-    pub(super) fn start_copy(&self, copy: Copy, order: CopyOrder) -> Result<(), Failure> {
+    pub(super) fn start_copy(&self, copy: Copy, order: CopyTiming) -> Result<(), Failure> {
         self.check_peers(&copy)?;
         match order {
-            CopyOrder::Now => {
+            CopyTiming::Now => {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
@@ -387,7 +387,7 @@ impl Machine {
                 self.host_wrote();
                 Ok(())
             }
-            CopyOrder::OnStream(stream) => {
+            CopyTiming::OnStream(stream) => {
                 if copy.into.card().is_none() && copy.from.card().is_none() {
                     let what = "an asynchronous copy from host to host is not offered; use aclrtMemcpy";
                     return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
@@ -399,7 +399,7 @@ impl Machine {
                 let accesses = self.watched(|| copy.accesses());
                 let (cost, without) = (copy.clone(), copy.without_numbers());
                 let has_numbers = self.has_numbers();
-                let task: Task = Arc::new(move |workers| {
+                let task: StreamTask = Arc::new(move |workers| {
                     if has_numbers {
                         copy.run_on(workers);
                     } else {
@@ -476,7 +476,7 @@ impl Machine {
         }
         let accesses = self.watched(|| vec![MemoryAccess::write("dev_ptr", &span)]);
         let without = if span.card().is_none() { Without::Same } else { Without::Nothing };
-        let task: Task = Arc::new(move |workers| {
+        let task: StreamTask = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())
         });

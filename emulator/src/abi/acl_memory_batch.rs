@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{aclrtMemLocation, aclrtMemLocationType, aclrtMemcpyBatchAttr, aclrtStream};
 
-use crate::abi::acl_memory::{CopyOrder, CopySide};
+use crate::abi::acl_memory::{CopySide, CopyTiming};
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
@@ -47,12 +47,12 @@ fn refuse<T>(code: i32, copy: Option<usize>, what: String) -> Result<T, BatchFai
 
 /// One direction of all copies, with the card.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum BatchDirection {
     ToCard(u32),
     ToHost(u32),
 }
 
-impl Direction {
+impl BatchDirection {
     fn of(attribute: &aclrtMemcpyBatchAttr) -> Option<Self> {
         let aclrtMemcpyBatchAttr { dstLoc, srcLoc, .. } = attribute;
         let is_host =
@@ -90,7 +90,7 @@ impl Machine {
         let arrays =
             BatchArrays { dsts, dest_maxs, srcs, sizes, num_batches, attrs, attrs_indexes, num_attrs };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_batch(arrays, CopyOrder::Now) }.or_else(|refused| tell(refused, fail_index))
+        unsafe { self.copy_batch(arrays, CopyTiming::Now) }.or_else(|refused| tell(refused, fail_index))
     }
 
     pub(super) unsafe fn aclrtMemcpyBatchAsync(
@@ -110,7 +110,7 @@ impl Machine {
         let arrays =
             BatchArrays { dsts, dest_maxs, srcs, sizes, num_batches, attrs, attrs_indexes, num_attrs };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_batch(arrays, CopyOrder::OnStream(stream)) }
+        unsafe { self.copy_batch(arrays, CopyTiming::OnStream(stream)) }
             .or_else(|refused| tell(refused, fail_index))
     }
 
@@ -128,7 +128,7 @@ impl Machine {
         let arrays =
             BatchArrays { dsts, dest_maxs, srcs, sizes, num_batches, attrs, attrs_indexes, num_attrs };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_batch(arrays, CopyOrder::Now) }.map_err(|refused| refused.failure)
+        unsafe { self.copy_batch(arrays, CopyTiming::Now) }.map_err(|refused| refused.failure)
     }
 
     pub(super) unsafe fn aclrtMemcpyBatchAsyncV2(
@@ -146,13 +146,13 @@ impl Machine {
         let arrays =
             BatchArrays { dsts, dest_maxs, srcs, sizes, num_batches, attrs, attrs_indexes, num_attrs };
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_batch(arrays, CopyOrder::OnStream(stream)) }.map_err(|refused| refused.failure)
+        unsafe { self.copy_batch(arrays, CopyTiming::OnStream(stream)) }.map_err(|refused| refused.failure)
     }
 
     /// # Safety
     ///
     /// The arrays have the lengths that the call gives, and their addresses the sizes.
-    unsafe fn copy_batch(&self, arrays: BatchArrays, order: CopyOrder) -> Result<(), BatchFailure> {
+    unsafe fn copy_batch(&self, arrays: BatchArrays, order: CopyTiming) -> Result<(), BatchFailure> {
         // SAFETY: the caller upholds this contract.
         for copy in unsafe { self.copies_of(arrays) }? {
             self.start_copy(copy, order)?;
@@ -192,8 +192,8 @@ impl Machine {
                 continue;
             }
             let (card, to, from) = match direction {
-                Direction::ToCard(card) => (card, CopySide::Device, CopySide::Host),
-                Direction::ToHost(card) => (card, CopySide::Host, CopySide::Device),
+                BatchDirection::ToCard(card) => (card, CopySide::Device, CopySide::Host),
+                BatchDirection::ToHost(card) => (card, CopySide::Host, CopySide::Device),
             };
             // SAFETY: the caller guarantees the bytes at both addresses.
             let into = unsafe { self.side(dsts[at], sizes[at], to, &format!("dsts[{at}]")) }?;
@@ -235,7 +235,7 @@ fn tell(refused: BatchFailure, fail_index: Out<usize>) -> Result<(), Failure> {
 /// # Safety
 ///
 /// See [`Machine::copy_batch`].
-unsafe fn directions(arrays: BatchArrays) -> Result<Vec<Direction>, BatchFailure> {
+unsafe fn directions(arrays: BatchArrays) -> Result<Vec<BatchDirection>, BatchFailure> {
     let (count, kinds) = (arrays.num_batches, arrays.num_attrs);
     if kinds == 0 || kinds > count {
         let what = format!("num_attrs: expected 1 to {count} (num_batches), found {kinds}");
@@ -251,12 +251,12 @@ unsafe fn directions(arrays: BatchArrays) -> Result<Vec<Direction>, BatchFailure
         );
         return refuse(code::PARAM_INVALID, None, what);
     }
-    let mut directions: Vec<Direction> = Vec::with_capacity(count);
+    let mut directions: Vec<BatchDirection> = Vec::with_capacity(count);
     for (kind, attribute) in attributes.iter().enumerate() {
         if attribute.rsv != [0; 16] {
             return refuse(code::INVALID_PARAM, None, format!("attrs[{kind}].rsv: expected zeros"));
         }
-        let direction = Direction::of(attribute)
+        let direction = BatchDirection::of(attribute)
             .filter(|found| directions.first().is_none_or(|first| first.is_like(*found)));
         let Some(direction) = direction else {
             let what = format!(

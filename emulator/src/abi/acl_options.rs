@@ -12,7 +12,7 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::raw::load_text;
-use crate::runtime::options::Parameters;
+use crate::runtime::options::ContextParameters;
 use crate::runtime::thread;
 
 /// Size for `ACL_OP_JIT_COMPILE`, set or not (CANN ge, `op_compiler.cpp`).
@@ -41,7 +41,7 @@ fn parameter(opt: aclSysParamOpt) -> Result<usize, Failure> {
     }
 }
 
-fn set_parameter(parameters: &mut Parameters, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
+fn set_parameter(parameters: &mut ContextParameters, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
     if !(0..=1).contains(&value) {
         return Err(Failure::new(
             code::PARAM_INVALID,

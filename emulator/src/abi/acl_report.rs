@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::memory::raw::load_text;
 use crate::runtime::callback::{Blocking, Callback, HostFunction};
 use crate::runtime::state_callback::{CallbackSubject, StateCallback};
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
 
 unsafe extern "C" {
@@ -105,7 +105,7 @@ impl Machine {
                 );
                 return Err(Failure::new(code::STREAM_NO_CALLBACK, what));
             }
-            let queued = self.queued(state, id, Entry::Callback(callback), Vec::new());
+            let queued = self.queued(state, id, StreamEntry::Callback(callback), Vec::new());
             state.enqueue(id, queued)
         })
     }
@@ -166,6 +166,6 @@ impl Machine {
         args: *mut c_void,
     ) -> Result<(), Failure> {
         let body = bound(callback.ok_or_else(|| Failure::null("callback"))?, args);
-        self.enqueue(stream, Entry::HostFunction(body), Vec::new()).map(|_| ())
+        self.enqueue(stream, StreamEntry::HostFunction(body), Vec::new()).map(|_| ())
     }
 }

@@ -10,7 +10,7 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::budget::MAX_NOTIFIES;
 use crate::runtime::notify::Notify;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
 
 /// The highest priority is 0.
@@ -249,7 +249,7 @@ impl Machine {
         let id = self.live_notify(notify)?;
         let card = self.stream_card(stream)?;
         self.lock().require_reach(id, card)?;
-        self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
+        self.enqueue(stream, StreamEntry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
     /// `timeout` is in seconds; 0 means no limit.
@@ -264,11 +264,11 @@ impl Machine {
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
             if timeout > 0 {
-                let limit = Entry::Limit(Duration::from_secs(u64::from(timeout)));
+                let limit = StreamEntry::Limit(Duration::from_secs(u64::from(timeout)));
                 let queued = self.queued(state, stream, limit, Vec::new());
                 state.enqueue(stream, queued)?;
             }
-            let queued = self.queued(state, stream, Entry::NotifyWait(id), Vec::new());
+            let queued = self.queued(state, stream, StreamEntry::NotifyWait(id), Vec::new());
             state.enqueue(stream, queued)
         })
     }

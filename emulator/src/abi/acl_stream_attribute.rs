@@ -6,7 +6,7 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::runtime::stream::Stream;
+use crate::runtime::stream::StreamQueue;
 use crate::runtime::thread;
 
 fn unknown(attribute: aclrtStreamAttr) -> Failure {
@@ -30,7 +30,7 @@ impl Machine {
     fn change_stream<R>(
         &self,
         handle: aclrtStream,
-        change: impl FnOnce(&mut Stream) -> R,
+        change: impl FnOnce(&mut StreamQueue) -> R,
     ) -> Result<R, Failure> {
         let id = self.stream(handle)?;
         self.update(|state| {

@@ -12,9 +12,9 @@ use crate::hccl::{CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::scheduler::pool::Without;
-use crate::scheduler::pool::{Task, Workers};
+use crate::scheduler::pool::{StreamTask, Workers};
 use crate::scheduler::stream_wait::{Compare, ValueWait};
 use crate::timed::VirtualCost;
 
@@ -49,7 +49,7 @@ impl Machine {
         }
         let place = self.value_place(dev_addr)?;
         let accesses = vec![MemoryAccess::write("dev_addr", &place)];
-        let task: Task = Arc::new(move |_: &Workers| {
+        let task: StreamTask = Arc::new(move |_: &Workers| {
             place.write(0, &[value]);
             Ok(())
         });
@@ -75,7 +75,8 @@ impl Machine {
             }
         };
         let place = self.value_place(dev_addr)?;
-        self.enqueue(stream, Entry::ValueWait(ValueWait { place, value, compare }), Vec::new()).map(|_| ())
+        self.enqueue(stream, StreamEntry::ValueWait(ValueWait { place, value, compare }), Vec::new())
+            .map(|_| ())
     }
 
     /// `count` is in bytes. Atlas A2 and A3 support sum, max and min of int8, int16, int32, fp16,
@@ -141,7 +142,7 @@ impl Machine {
             MemoryAccess::read("src", &from),
         ];
         let elements = bytes / size;
-        let task: Task = Arc::new(move |workers: &Workers| {
+        let task: StreamTask = Arc::new(move |workers: &Workers| {
             let (inputs, outputs) = ([into.clone(), from.clone()], [into.clone()]);
             workers.tiles(elements.div_ceil(TILE_ELEMENTS), &|tile| {
                 let first = tile * TILE_ELEMENTS;

@@ -146,7 +146,7 @@ impl Machine {
                     format!("this host has no memory for {size} bytes: {error}"),
                 )
             })?;
-        let number = self.update(crate::state::State::fresh_number);
+        let number = self.update(crate::state::MachineState::fresh_number);
         self.memory().virtual_memory().keep(number, physical);
         handle.set("handle", HandleKind::Physical.encode(number))
     }

@@ -7,20 +7,20 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, Hccl
 
 use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
-use crate::hccl::communicator::{ChosenTransport, Member};
+use crate::hccl::communicator::{ChosenTransport, CommunicatorMember};
 use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveOperation, DataType};
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::raw::{RawSpan, load_array};
-use crate::runtime::stream::Entry;
-use crate::state::State;
+use crate::runtime::stream::StreamEntry;
+use crate::state::MachineState;
 
 struct CollectiveCaller<'a> {
     machine: &'a Machine,
     name: &'static str,
     rule: &'static CollectiveRule,
-    member: Member,
+    member: CommunicatorMember,
     stream: u64,
     world: usize,
     card: u32,
@@ -29,7 +29,7 @@ struct CollectiveCaller<'a> {
 
 /// Runs before or after the collective that an operator fuses with it.
 pub(super) struct JoinedCompute {
-    pub(super) entry: Entry,
+    pub(super) entry: StreamEntry,
     pub(super) accesses: Vec<MemoryAccess>,
 }
 
@@ -171,7 +171,7 @@ impl CollectiveCaller<'_> {
 
     fn enqueue(
         &self,
-        kind: CollectiveKind,
+        kind: CollectiveOperation,
         send: Option<RawSpan>,
         recv: Option<RawSpan>,
     ) -> Result<(), Failure> {
@@ -189,7 +189,7 @@ impl CollectiveCaller<'_> {
     /// CANN before 8.5 captures no collectives (AscendCL guide 8.5, capture). A capture cannot
     /// record the links that a communicator's first collective creates. This was observed on cards
     /// and is not documented, so only strict mode enforces it.
-    fn check_captured(&self, state: &mut State) -> Result<(), Failure> {
+    fn check_captured(&self, state: &mut MachineState) -> Result<(), Failure> {
         let cann = self.machine.config().cann;
         let (code, why) = if cann < CannVersion::V8_5 {
             let has = cann.name();
@@ -237,7 +237,7 @@ impl CollectiveCaller<'_> {
             }
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(CollectiveCall::accesses).collect());
-        let compute = |state: &mut State, beside: Option<JoinedCompute>| {
+        let compute = |state: &mut MachineState, beside: Option<JoinedCompute>| {
             let Some(JoinedCompute { entry, accesses }) = beside else { return Ok(()) };
             let queued = self.machine.queued(state, self.stream, entry, accesses);
             state.enqueue(self.stream, queued)
@@ -251,7 +251,7 @@ impl CollectiveCaller<'_> {
             if state.runtime.graphs.is_capturing(self.stream) {
                 self.check_captured(state)?;
                 compute(state, before)?;
-                let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
+                let queued = self.machine.queued(state, self.stream, StreamEntry::Meet(Vec::new()), accesses);
                 state.capture_collective(self.stream, self.member, calls, queued)?;
                 return compute(state, behind);
             }
@@ -260,7 +260,7 @@ impl CollectiveCaller<'_> {
                 rank_places.push(state.join(self.member.communicator, self.member.rank, call)?);
             }
             compute(state, before)?;
-            let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
+            let queued = self.machine.queued(state, self.stream, StreamEntry::Meet(rank_places), accesses);
             state.enqueue(self.stream, queued)?;
             compute(state, behind)
         })
@@ -272,7 +272,7 @@ impl Machine {
     pub(super) fn enqueue_joined(
         &self,
         function: &str,
-        member: Member,
+        member: CommunicatorMember,
         stream: u64,
         call: CollectiveCall,
         before: Option<JoinedCompute>,
@@ -285,7 +285,7 @@ impl Machine {
         };
         let (name, dtype, rule) = (call.name, call.dtype, rule_of(function));
         let caller = CollectiveCaller { machine: self, name, rule, member, stream, world, card, dtype };
-        if let CollectiveKind::AllGather { blocks } | CollectiveKind::ReduceScatter { blocks, .. } =
+        if let CollectiveOperation::AllGather { blocks } | CollectiveOperation::ReduceScatter { blocks, .. } =
             &call.kind
         {
             caller.check_overlap(call.send.as_ref(), call.recv.as_ref(), blocks)?;
@@ -308,7 +308,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
-        caller.enqueue(CollectiveKind::AllReduce { count, op }, send, recv)
+        caller.enqueue(CollectiveOperation::AllReduce { count, op }, send, recv)
     }
 
     pub(super) fn HcclReduce(
@@ -328,7 +328,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = if is_root { caller.buffer("recv_buf", recv_buf, count)? } else { None };
         caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
-        caller.enqueue(CollectiveKind::Reduce { count, op, root }, send, recv)
+        caller.enqueue(CollectiveOperation::Reduce { count, op, root }, send, recv)
     }
 
     pub(super) fn HcclReduceScatter(
@@ -347,7 +347,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(CollectiveKind::ReduceScatter { blocks, op }, send, recv)
+        caller.enqueue(CollectiveOperation::ReduceScatter { blocks, op }, send, recv)
     }
 
     pub(super) unsafe fn HcclReduceScatterV(
@@ -370,7 +370,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(CollectiveKind::ReduceScatter { blocks, op }, send, recv)
+        caller.enqueue(CollectiveOperation::ReduceScatter { blocks, op }, send, recv)
     }
 
     pub(super) fn HcclBroadcast(
@@ -386,7 +386,7 @@ impl Machine {
         let is_root = caller.check_root(root)?;
         let buffer = caller.buffer("buf", buf, count)?;
         let (send, recv) = if is_root { (buffer, None) } else { (None, buffer) };
-        caller.enqueue(CollectiveKind::Broadcast { count, root }, send, recv)
+        caller.enqueue(CollectiveOperation::Broadcast { count, root }, send, recv)
     }
 
     pub(super) fn HcclScatter(
@@ -406,7 +406,7 @@ impl Machine {
         let send = if is_root { caller.buffer("send_buf", send_buf, extent)? } else { None };
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(CollectiveKind::Scatter { count: recv_count, root }, send, recv)
+        caller.enqueue(CollectiveOperation::Scatter { count: recv_count, root }, send, recv)
     }
 
     pub(super) fn HcclAllGather(
@@ -423,7 +423,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(CollectiveKind::AllGather { blocks }, send, recv)
+        caller.enqueue(CollectiveOperation::AllGather { blocks }, send, recv)
     }
 
     pub(super) unsafe fn HcclAllGatherV(
@@ -444,7 +444,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(CollectiveKind::AllGather { blocks }, send, recv)
+        caller.enqueue(CollectiveOperation::AllGather { blocks }, send, recv)
     }
 
     pub(super) fn HcclAlltoAll(
@@ -519,7 +519,7 @@ impl Machine {
     pub(super) fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
         // The type is arbitrary: no data.
         self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(
-            CollectiveKind::Barrier,
+            CollectiveOperation::Barrier,
             None,
             None,
         )
@@ -537,7 +537,7 @@ impl Machine {
         let caller = self.caller("HcclSend", data_type, comm, stream)?;
         caller.check_named("dest_rank", dest_rank)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
-        caller.enqueue(CollectiveKind::Send { count, to: dest_rank }, send, None)
+        caller.enqueue(CollectiveOperation::Send { count, to: dest_rank }, send, None)
     }
 
     pub(super) fn HcclRecv(
@@ -552,7 +552,7 @@ impl Machine {
         let caller = self.caller("HcclRecv", data_type, comm, stream)?;
         caller.check_named("src_rank", src_rank)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
-        caller.enqueue(CollectiveKind::Recv { count, from: src_rank }, None, recv)
+        caller.enqueue(CollectiveOperation::Recv { count, from: src_rank }, None, recv)
     }
 
     /// The items of a batch begin and end together. Two items with the same direction must not name
@@ -585,18 +585,20 @@ impl Machine {
             };
             let (kind, send, recv) = match item.sendRecvType {
                 HcclSendRecvType::HCCL_SEND => {
-                    (CollectiveKind::Send { count, to: item.remoteRank }, buffer, None)
+                    (CollectiveOperation::Send { count, to: item.remoteRank }, buffer, None)
                 }
                 HcclSendRecvType::HCCL_RECV => {
-                    (CollectiveKind::Recv { count, from: item.remoteRank }, None, buffer)
+                    (CollectiveOperation::Recv { count, from: item.remoteRank }, None, buffer)
                 }
                 other => {
                     return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0)));
                 }
             };
             let is_same_direction = |other: &CollectiveCall| match (&other.kind, &kind) {
-                (CollectiveKind::Send { to: a, .. }, CollectiveKind::Send { to: b, .. }) => a == b,
-                (CollectiveKind::Recv { from: a, .. }, CollectiveKind::Recv { from: b, .. }) => a == b,
+                (CollectiveOperation::Send { to: a, .. }, CollectiveOperation::Send { to: b, .. }) => a == b,
+                (CollectiveOperation::Recv { from: a, .. }, CollectiveOperation::Recv { from: b, .. }) => {
+                    a == b
+                }
                 _ => false,
             };
             if calls.iter().any(is_same_direction) {
@@ -659,7 +661,7 @@ impl CollectiveCaller<'_> {
         let send = self.buffer("send_buf", send_buf, self.extent("send_buf", &send_blocks)?)?;
         let recv = self.buffer("recv_buf", recv_buf, self.extent("recv_buf", &recv_blocks)?)?;
         self.check_overlap(send.as_ref(), recv.as_ref(), &recv_blocks)?;
-        self.enqueue(CollectiveKind::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
+        self.enqueue(CollectiveOperation::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
     }
 }
 

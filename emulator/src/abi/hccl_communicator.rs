@@ -11,7 +11,7 @@ use crate::abi::out::{FromC, Out};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::ReportKind;
-use crate::hccl::communicator::Member;
+use crate::hccl::communicator::CommunicatorMember;
 use crate::hccl::rendezvous::root_info;
 use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
@@ -347,7 +347,7 @@ impl Machine {
         })
     }
 
-    pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, Member), Failure> {
+    pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, CommunicatorMember), Failure> {
         if comm.is_null() {
             return Err(ptr_failure("comm"));
         }
@@ -356,7 +356,11 @@ impl Machine {
     }
 
     /// HCCL refuses NULL. The stream must be on the communicator's card.
-    pub(super) fn comm_stream(&self, stream: aclrtStream, member: Member) -> Result<u64, Failure> {
+    pub(super) fn comm_stream(
+        &self,
+        stream: aclrtStream,
+        member: CommunicatorMember,
+    ) -> Result<u64, Failure> {
         if stream.is_null() {
             return Err(ptr_failure("stream"));
         }

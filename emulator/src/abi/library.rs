@@ -226,8 +226,8 @@ impl CompiledLibrary for LoadedLibrary {
             counted,
             found,
         };
-        // SAFETY: the entry belongs to this library. `Compiled::check` has verified the argument
-        // sizes.
+        // SAFETY: the entry belongs to this library. `CompiledCall::check` has verified the
+        // argument sizes.
         unsafe { (self.run)(entry as u64, &raw const told) };
     }
 }

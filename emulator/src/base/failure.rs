@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::report::ReportKind;
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -26,7 +26,7 @@ pub(crate) enum Finding {
     /// The failure was reported before, or the program did not cause it.
     Quiet,
     /// A report of this kind also names these earlier calls.
-    Of(Box<(ReportKind, Vec<Arc<Site>>)>),
+    Of(Box<(ReportKind, Vec<Arc<CallSite>>)>),
 }
 
 impl Failure {
@@ -40,7 +40,7 @@ impl Failure {
     }
 
     /// The report names these earlier calls.
-    pub(crate) fn found(self, kind: ReportKind, sites: Vec<Arc<Site>>) -> Self {
+    pub(crate) fn found(self, kind: ReportKind, sites: Vec<Arc<CallSite>>) -> Self {
         Self { finding: Finding::Of(Box::new((kind, sites))), ..self }
     }
 
@@ -49,7 +49,7 @@ impl Failure {
         Self { finding: Finding::Quiet, ..self }
     }
 
-    pub(crate) fn finding(&self) -> Option<(ReportKind, Vec<Arc<Site>>)> {
+    pub(crate) fn finding(&self) -> Option<(ReportKind, Vec<Arc<CallSite>>)> {
         match &self.finding {
             Finding::Quiet => None,
             Finding::Of(found) => Some((**found).clone()),

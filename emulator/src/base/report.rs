@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::site::Site;
+use super::site::CallSite;
 
 /// Kind of a finding of strict mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,11 +80,11 @@ impl ReportKind {
 pub struct Report {
     pub(crate) kind: ReportKind,
     pub(crate) what: String,
-    pub(crate) sites: Vec<Arc<Site>>,
+    pub(crate) sites: Vec<Arc<CallSite>>,
 }
 
 impl Report {
-    pub(crate) fn new(kind: ReportKind, what: impl Into<String>, sites: Vec<Arc<Site>>) -> Self {
+    pub(crate) fn new(kind: ReportKind, what: impl Into<String>, sites: Vec<Arc<CallSite>>) -> Self {
         Self { kind, what: what.into(), sites }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct CallSite {
     /// Sequence number of the call on the machine, in order of admission.
     pub(crate) number: u64,
     pub(crate) call: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Site {
 }
 
 /// `aclnnMatmul (call 17 of thread rank-2, rank 2, card 2, stream 9, at "layer 3 o_proj")`
-impl fmt::Display for Site {
+impl fmt::Display for CallSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (call {} on thread {}", self.call, self.number, self.thread)?;
         if let Some(rank) = self.rank {

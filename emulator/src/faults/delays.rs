@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn release_due(&mut self, now: Instant) {
         for stream in self.delays.due(now) {
             if self.delays.release(stream) {

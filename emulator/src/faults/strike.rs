@@ -4,7 +4,7 @@ use crate::base::failure::{Failure, code};
 use crate::faults::overlay::CallFault;
 use crate::machine::Machine;
 use crate::runtime::thread;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Such functions work even if the card is lost.
 fn is_host_only(name: &str) -> bool {
@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-impl State {
+impl MachineState {
     fn empty_card(&mut self, card: u32, why: &str) {
         let contexts: Vec<u64> =
             self.runtime.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::hccl::CollectiveKind;
+use crate::hccl::CollectiveOperation;
 use crate::hccl::key::Key;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::rank_location::Unclaimed;
 use crate::hccl::rendezvous::RendezvousTable;
-use crate::hccl::shared_memory::table::Table;
-use crate::hccl::tcp::connection::Link;
+use crate::hccl::shared_memory::table::SharedTable;
+use crate::hccl::tcp::connection::PeerLink;
 use crate::hccl::tcp::links::PeerLinks;
 use crate::hccl::tcp::pending::PendingTransfers;
 use crate::hccl::tcp::wire::CommunicatorToken;
@@ -42,7 +42,7 @@ pub(crate) struct HcclCommunicator {
     /// Name in other processes. `None` if all ranks must be local.
     pub(crate) token: Option<CommunicatorToken>,
     pub(crate) rank_locations: Vec<RankLocation>,
-    pub(crate) links: Vec<Arc<Link>>,
+    pub(crate) links: Vec<Arc<PeerLink>>,
     /// Ranks with a destroyed handle or a reset or lost device, in order of departure. If a
     /// departure causes others, the first one is the cause.
     pub(crate) departures: Vec<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct HcclCommunicator {
     /// unknown communicator.
     pub(super) decided: BTreeSet<Option<u128>>,
     /// Set once the process of rank 0 has created the table.
-    pub(crate) table: Option<Arc<Table>>,
+    pub(crate) table: Option<Arc<SharedTable>>,
     /// Collectives at the table that local ranks have started and not ended.
     pub(crate) running: BTreeSet<u64>,
     /// Returned by every later call.
@@ -68,19 +68,19 @@ pub(crate) struct HcclCommunicator {
     /// Transfers by (sender, receiver), called by each of them.
     pub(super) transfers: BTreeMap<(u32, u32), [u64; 2]>,
     /// Sub-communicators under construction, by the program's id.
-    pub(super) children: BTreeMap<u64, Child>,
+    pub(super) children: BTreeMap<u64, SubCommunicator>,
     pub(super) generations: BTreeMap<(u64, Vec<u32>), u64>,
 }
 
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct SubCommunicator {
     pub(super) communicator: u64,
     pub(super) ranks: Vec<u32>,
     pub(super) joined: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct CommunicatorMember {
     pub(crate) communicator: u64,
     pub(crate) rank: u32,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 pub(crate) struct Communicators {
     pub(super) communicators: BTreeMap<u64, HcclCommunicator>,
-    pub(super) members: BTreeMap<u64, Member>,
+    pub(super) members: BTreeMap<u64, CommunicatorMember>,
     pub(super) buffers: BTreeMap<u64, Charge>,
     pub(super) by_token: BTreeMap<CommunicatorToken, u64>,
     pub(super) links: PeerLinks,
@@ -125,13 +125,13 @@ impl HcclCommunicator {
             || self.transfers.iter().any(pairs)
     }
 
-    pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
+    pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveOperation) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
-            CollectiveKind::Send { to, .. } => {
+            CollectiveOperation::Send { to, .. } => {
                 Key::Pair { from: rank, to: *to, number: numbers(rank, *to)[0] }
             }
-            CollectiveKind::Recv { from, .. } => {
+            CollectiveOperation::Recv { from, .. } => {
                 Key::Pair { from: *from, to: rank, number: numbers(*from, rank)[1] }
             }
             _ => Key::Collective(self.collectives[rank as usize]),
@@ -157,8 +157,12 @@ impl Communicators {
     }
 
     /// `name` is a result of `HcclGetCommName`. The error lists the existing names.
-    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &HcclCommunicator), Failure> {
-        let of = |member: &&Member| {
+    pub(crate) fn of_name(
+        &self,
+        name: &str,
+        card: u32,
+    ) -> Result<(CommunicatorMember, &HcclCommunicator), Failure> {
+        let of = |member: &&CommunicatorMember| {
             let communicator = self.communicators.get(&member.communicator);
             communicator.is_some_and(|communicator| {
                 &*communicator.name == name && communicator.cards.get(member.rank as usize) == Some(&card)
@@ -175,7 +179,7 @@ impl Communicators {
     }
 
     pub(crate) fn members_on(&self, card: u32) -> usize {
-        let is_there = |member: &&Member| {
+        let is_there = |member: &&CommunicatorMember| {
             let communicator = self.communicators.get(&member.communicator);
             communicator.and_then(|communicator| communicator.cards.get(member.rank as usize)) == Some(&card)
         };
@@ -211,7 +215,7 @@ impl Communicators {
         self.communicators.get(&communicator).is_none_or(|communicator| communicator.entered().is_some())
     }
 
-    pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
+    pub(crate) fn with_link(&self, link: &Arc<PeerLink>) -> Vec<u64> {
         let has_link =
             |communicator: &HcclCommunicator| communicator.links.iter().any(|of| Arc::ptr_eq(of, link));
         self.communicators
@@ -233,7 +237,7 @@ impl Communicators {
         self.members.keys().copied()
     }
 
-    pub(crate) fn member(&self, number: u64) -> Result<Member, Failure> {
+    pub(crate) fn member(&self, number: u64) -> Result<CommunicatorMember, Failure> {
         self.members.get(&number).copied().ok_or_else(|| HandleKind::Communicator.gone(number))
     }
 }

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::communicator::{Child, ChosenTransport, HcclCommunicator, Member, communicator_gone};
+use crate::hccl::communicator::{
+    ChosenTransport, CommunicatorMember, HcclCommunicator, SubCommunicator, communicator_gone,
+};
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{CommunicatorToken, Message};
+use crate::hccl::tcp::connection::PeerLink;
+use crate::hccl::tcp::wire::{CommunicatorToken, WireMessage};
 use crate::memory::allocation_table::Charge;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     /// Fails if a device appears twice, or if the environment requests an unsupported determinism.
     pub(crate) fn create_communicator(
         &mut self,
@@ -62,7 +64,7 @@ impl State {
         parent: Option<u64>,
     ) {
         let world = cards.len();
-        let mut links: Vec<Arc<Link>> = Vec::new();
+        let mut links: Vec<Arc<PeerLink>> = Vec::new();
         for link in rank_locations.iter().filter_map(RankLocation::link) {
             if !links.iter().any(|known| Arc::ptr_eq(known, link)) {
                 links.push(Arc::clone(link));
@@ -104,7 +106,7 @@ impl State {
 
     pub(crate) fn create_member(&mut self, communicator: u64, rank: u32) -> u64 {
         let number = self.fresh_number();
-        self.hccl.communicators.members.insert(number, Member { communicator, rank });
+        self.hccl.communicators.members.insert(number, CommunicatorMember { communicator, rank });
         number
     }
 
@@ -144,15 +146,16 @@ impl State {
     }
 
     pub(crate) fn leave_communicators_on_card(&mut self, card: u32, why: &str) {
-        let on_card = |member: &Member| {
+        let on_card = |member: &CommunicatorMember| {
             self.hccl
                 .communicators
                 .communicators
                 .get(&member.communicator)
                 .is_some_and(|communicator| communicator.cards[member.rank as usize] == card)
         };
-        let on_card = |(number, member): (&u64, &Member)| on_card(member).then_some((*number, *member));
-        let members: Vec<(u64, Member)> =
+        let on_card =
+            |(number, member): (&u64, &CommunicatorMember)| on_card(member).then_some((*number, *member));
+        let members: Vec<(u64, CommunicatorMember)> =
             self.hccl.communicators.members.iter().filter_map(on_card).collect();
         for (number, member) in members {
             self.hccl.communicators.buffers.remove(&number);
@@ -170,7 +173,7 @@ impl State {
     /// `ranks` are ranks of the parent, which must not be a sub-communicator.
     pub(crate) fn create_sub_member(
         &mut self,
-        parent: Member,
+        parent: CommunicatorMember,
         ranks: &[u32],
         id: u64,
         sub_rank: u32,
@@ -219,7 +222,7 @@ impl State {
             // The program may reuse the id.
             communicator.children.remove(&id);
         }
-        communicator.post(|communicator| Message::Cut {
+        communicator.post(|communicator| WireMessage::Cut {
             communicator,
             rank: parent.rank,
             id,
@@ -239,7 +242,9 @@ impl State {
         };
         let (cards, rank_locations): (Vec<u32>, Vec<RankLocation>) = ranks.iter().map(pick).unzip();
         let joined = rank_locations.iter().map(|location| location.link().is_some()).collect();
-        communicator.children.insert(id, Child { communicator: number, ranks: ranks.to_vec(), joined });
+        communicator
+            .children
+            .insert(id, SubCommunicator { communicator: number, ranks: ranks.to_vec(), joined });
         let name = name.unwrap_or_else(|| format!("{}_sub_{id}", communicator.name)).into();
         self.insert_communicator(number, name, cards, rank_locations, token, Some(parent));
         if let Some(token) = token {

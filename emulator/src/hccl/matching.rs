@@ -13,7 +13,7 @@ use crate::hccl::CollectiveCall;
 use crate::hccl::communicator::ChosenTransport;
 use crate::hccl::key::Key;
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::connection::PeerLink;
 use crate::hccl::tcp::wire::CommunicatorToken;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Matching {
     pub(super) world: usize,
     pub(super) key: Key,
     /// Calls by rank; a transfer has the sender first, then the receiver.
-    pub(super) arrivals: Vec<Option<Arrival>>,
+    pub(super) arrivals: Vec<Option<CollectiveArrival>>,
     /// Token and rank locations. `None` if all ranks are local.
     pub(super) elsewhere: Option<(CommunicatorToken, Vec<RankLocation>)>,
     pub(super) transport: ChosenTransport,
@@ -47,7 +47,7 @@ pub(crate) struct RankStanding {
 }
 
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct CollectiveArrival {
     pub(super) rank: u32,
     pub(super) call: CollectiveCall,
     pub(super) is_laid: bool,
@@ -57,7 +57,7 @@ pub(super) struct Arrival {
     pub(super) reached_elsewhere: bool,
 }
 
-impl Arrival {
+impl CollectiveArrival {
     fn has_reached(&self) -> bool {
         self.stream.is_some() || self.reached_elsewhere
     }
@@ -164,7 +164,7 @@ impl Matching {
     }
 
     pub(crate) fn standing(&self) -> Vec<RankStanding> {
-        let part = |(arrival, rank): (&Option<Arrival>, u32)| RankStanding {
+        let part = |(arrival, rank): (&Option<CollectiveArrival>, u32)| RankStanding {
             rank,
             has_called: arrival.is_some(),
             stream: arrival.as_ref().and_then(|arrival| arrival.stream),
@@ -205,7 +205,7 @@ impl Matching {
         }
     }
 
-    pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
+    pub(super) fn location(&self, rank: usize) -> Option<&Arc<PeerLink>> {
         let (_, rank_locations) = self.elsewhere()?;
         rank_locations.get(rank).and_then(RankLocation::link)
     }
@@ -221,8 +221,14 @@ impl Matching {
         reached_elsewhere: bool,
     ) {
         let rank = position as u32;
-        let arrival =
-            Arrival { rank, call, is_laid: true, in_shared_memory: true, stream: None, reached_elsewhere };
+        let arrival = CollectiveArrival {
+            rank,
+            call,
+            is_laid: true,
+            in_shared_memory: true,
+            stream: None,
+            reached_elsewhere,
+        };
         self.arrivals[position] = Some(arrival);
     }
 
@@ -231,7 +237,7 @@ impl Matching {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(Arrival::has_reached))
+        self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(CollectiveArrival::has_reached))
     }
 
     pub(crate) fn ranks(&self) -> Vec<u32> {
@@ -259,7 +265,7 @@ impl Matching {
         if !missing.is_empty() {
             return format!("ranks {missing:?} have not made their call");
         }
-        let behind = |arrival: &&Arrival| !arrival.has_reached();
+        let behind = |arrival: &&CollectiveArrival| !arrival.has_reached();
         let behind: Vec<u32> =
             self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
         format!("the streams of ranks {behind:?} have not reached their call")

@@ -162,7 +162,7 @@ impl Blocks {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CollectiveKind {
+pub(crate) enum CollectiveOperation {
     AllReduce { count: u64, op: CombineOp },
     Reduce { count: u64, op: CombineOp, root: u32 },
     ReduceScatter { blocks: Blocks, op: CombineOp },
@@ -208,7 +208,7 @@ const BATCH: &str = "HcclBatchSendRecv";
 #[derive(Debug, Clone)]
 pub(crate) struct CollectiveCall {
     pub(crate) name: &'static str,
-    pub(crate) kind: CollectiveKind,
+    pub(crate) kind: CollectiveOperation,
     pub(crate) dtype: DataType,
     /// `None` if this rank contributes nothing.
     pub(crate) send: Option<RawSpan>,
@@ -229,13 +229,13 @@ pub(crate) struct Places {
 impl CollectiveCall {
     pub(crate) fn accesses(&self) -> Vec<MemoryAccess> {
         let (send_name, recv_name) = match self.kind {
-            CollectiveKind::Broadcast { .. } => ("buf", "buf"),
+            CollectiveOperation::Broadcast { .. } => ("buf", "buf"),
             _ => ("send_buf", "recv_buf"),
         };
         let (sent, received) = match &self.kind {
-            CollectiveKind::ReduceScatter { blocks, .. } => (Some(blocks), None),
-            CollectiveKind::AllGather { blocks } => (None, Some(blocks)),
-            CollectiveKind::AllToAll { send, recv } => (Some(send), Some(recv)),
+            CollectiveOperation::ReduceScatter { blocks, .. } => (Some(blocks), None),
+            CollectiveOperation::AllGather { blocks } => (None, Some(blocks)),
+            CollectiveOperation::AllToAll { send, recv } => (Some(send), Some(recv)),
             _ => (None, None),
         };
         let parts = |access: MemoryAccess, blocks: Option<&Blocks>| match blocks {
@@ -257,15 +257,15 @@ impl CollectiveCall {
 
     /// Every pair of ranks must be compared if each has its own sizes.
     pub(crate) fn is_pairwise(&self) -> bool {
-        matches!(self.kind, CollectiveKind::AllToAll { .. })
+        matches!(self.kind, CollectiveOperation::AllToAll { .. })
     }
 
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {
             return false;
         }
-        if let (CollectiveKind::Send { count: a, .. }, CollectiveKind::Recv { count: b, .. })
-        | (CollectiveKind::Recv { count: a, .. }, CollectiveKind::Send { count: b, .. }) =
+        if let (CollectiveOperation::Send { count: a, .. }, CollectiveOperation::Recv { count: b, .. })
+        | (CollectiveOperation::Recv { count: a, .. }, CollectiveOperation::Send { count: b, .. }) =
             (&self.kind, &other.kind)
         {
             return a == b && (self.name == BATCH) == (other.name == BATCH);
@@ -275,8 +275,8 @@ impl CollectiveCall {
         }
         match (&self.kind, &other.kind) {
             (
-                CollectiveKind::AllToAll { send, recv },
-                CollectiveKind::AllToAll { send: other_send, recv: other_recv },
+                CollectiveOperation::AllToAll { send, recv },
+                CollectiveOperation::AllToAll { send: other_send, recv: other_recv },
             ) => {
                 send.at(other_rank as usize).1 == other_recv.at(rank as usize).1
                     && recv.at(other_rank as usize).1 == other_send.at(rank as usize).1
@@ -290,21 +290,23 @@ impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, dtype) = (self.name, self.dtype);
         match &self.kind {
-            CollectiveKind::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
-            CollectiveKind::Reduce { count, op, root } => {
+            CollectiveOperation::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
+            CollectiveOperation::Reduce { count, op, root } => {
                 write!(f, "{name}(count {count}, {dtype}, {op}, root {root})")
             }
-            CollectiveKind::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
-            CollectiveKind::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
-            CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
+            CollectiveOperation::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
+            CollectiveOperation::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
+            CollectiveOperation::Broadcast { count, root } | CollectiveOperation::Scatter { count, root } => {
                 write!(f, "{name}(count {count}, {dtype}, root {root})")
             }
-            CollectiveKind::AllToAll { send, recv } => {
+            CollectiveOperation::AllToAll { send, recv } => {
                 write!(f, "{name}(send {send}, receive {recv}, {dtype})")
             }
-            CollectiveKind::Barrier => write!(f, "{name}()"),
-            CollectiveKind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
-            CollectiveKind::Recv { count, from } => {
+            CollectiveOperation::Barrier => write!(f, "{name}()"),
+            CollectiveOperation::Send { count, to } => {
+                write!(f, "{name}(count {count}, {dtype}, to rank {to})")
+            }
+            CollectiveOperation::Recv { count, from } => {
                 write!(f, "{name}(count {count}, {dtype}, from rank {from})")
             }
         }
@@ -328,22 +330,32 @@ impl fmt::Display for Blocks {
 mod tests {
     use super::*;
 
-    fn call(name: &'static str, kind: CollectiveKind, dtype: DataType) -> CollectiveCall {
+    fn call(name: &'static str, kind: CollectiveOperation, dtype: DataType) -> CollectiveCall {
         CollectiveCall { name, kind, dtype, send: None, recv: None, places: None, product_ns: 0 }
     }
 
     #[test]
     fn calls_agree_only_when_everything_does() {
         let sum = |count| {
-            call("HcclAllReduce", CollectiveKind::AllReduce { count, op: CombineOp::Sum }, DataType::Fp32)
+            call(
+                "HcclAllReduce",
+                CollectiveOperation::AllReduce { count, op: CombineOp::Sum },
+                DataType::Fp32,
+            )
         };
         assert!(sum(4).agrees(0, &sum(4), 1));
         assert!(!sum(4).agrees(0, &sum(5), 1));
-        let max =
-            call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Max }, DataType::Fp32);
+        let max = call(
+            "HcclAllReduce",
+            CollectiveOperation::AllReduce { count: 4, op: CombineOp::Max },
+            DataType::Fp32,
+        );
         assert!(!sum(4).agrees(0, &max, 1));
-        let half =
-            call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Sum }, DataType::Fp16);
+        let half = call(
+            "HcclAllReduce",
+            CollectiveOperation::AllReduce { count: 4, op: CombineOp::Sum },
+            DataType::Fp16,
+        );
         assert!(!sum(4).agrees(0, &half, 1));
     }
 
@@ -353,7 +365,7 @@ mod tests {
             let blocks = |counts: [u64; 2]| Blocks::Listed(counts.iter().map(|count| (0, *count)).collect());
             call(
                 "HcclAlltoAllV",
-                CollectiveKind::AllToAll { send: blocks(send), recv: blocks(recv) },
+                CollectiveOperation::AllToAll { send: blocks(send), recv: blocks(recv) },
                 DataType::Int8,
             )
         };
@@ -377,7 +389,7 @@ mod tests {
     fn a_call_prints_what_it_asks_for() {
         let scatter = call(
             "HcclReduceScatterV",
-            CollectiveKind::ReduceScatter {
+            CollectiveOperation::ReduceScatter {
                 blocks: Blocks::Listed(vec![(0, 3), (3, 4)]),
                 op: CombineOp::Min,
             },

@@ -17,20 +17,20 @@ use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
 use crate::hccl::matching::Matching;
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::connection::PeerLink;
 use crate::hccl::tcp::endpoint::Endpoint;
 use crate::hccl::tcp::host;
-use crate::hccl::tcp::wire::{Address, CallRequest, CommunicatorToken, Message, Reason};
+use crate::hccl::tcp::wire::{Address, CallRequest, CommunicatorToken, Reason, WireMessage};
 use crate::hccl::tcp::wire::{Caller, ProcessAddress};
 use crate::hccl::{CollectiveCall, Places};
 use crate::machine::Machine;
 use crate::memory::pages::PageStore;
 use crate::memory::peer::StoreAddress;
-use crate::state::State;
+use crate::state::MachineState;
 
 impl HcclCommunicator {
     /// Sends a message to the other processes of the communicator.
-    pub(crate) fn post(&self, message: impl FnOnce(CommunicatorToken) -> Message) {
+    pub(crate) fn post(&self, message: impl FnOnce(CommunicatorToken) -> WireMessage) {
         let Some(token) = self.token else { return };
         if self.links.is_empty() {
             return;
@@ -39,7 +39,7 @@ impl HcclCommunicator {
         self.links.iter().for_each(|link| link.post(&message));
     }
 
-    fn post_to_matching(&self, key: Key, message: impl FnOnce(CommunicatorToken) -> Message) {
+    fn post_to_matching(&self, key: Key, message: impl FnOnce(CommunicatorToken) -> WireMessage) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
         let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());
         if let Some(link) = link {
@@ -55,17 +55,17 @@ impl HcclCommunicator {
         matches!(self.rank_locations.get(rank as usize), Some(RankLocation::Here))
     }
 
-    fn is_at(&self, rank: u32, link: &Arc<Link>) -> bool {
+    fn is_at(&self, rank: u32, link: &Arc<PeerLink>) -> bool {
         let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
         location.is_some_and(|location| Arc::ptr_eq(location, link))
     }
 
-    fn ranks_at(&self, link: &Arc<Link>) -> Vec<u32> {
+    fn ranks_at(&self, link: &Arc<PeerLink>) -> Vec<u32> {
         (0..self.rank_locations.len() as u32).filter(|rank| self.is_at(*rank, link)).collect()
     }
 }
 
-impl Message {
+impl WireMessage {
     fn communicator(&self) -> Option<CommunicatorToken> {
         match self {
             Self::Called { communicator, .. }
@@ -101,7 +101,7 @@ impl Machine {
 
     /// Returns the time that an idle strict machine waits for other processes. `None` if none can
     /// make it continue.
-    pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
+    pub(crate) fn patience_for_others(&self, state: &MachineState) -> Option<Duration> {
         if !state.hccl.communicators.moving.is_empty() || state.hccl.matchings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
@@ -117,22 +117,22 @@ impl Machine {
         is_building.then_some(self.config().connect_timeout)
     }
 
-    pub(crate) fn add_link(&self, link: &Arc<Link>) {
+    pub(crate) fn add_link(&self, link: &Arc<PeerLink>) {
         self.lock().hccl.communicators.links.insert(link);
         self.network().linked.notify_all();
     }
 
-    pub(crate) fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
+    pub(crate) fn lose_link(&self, link: &Arc<PeerLink>, error: &io::Error) {
         let failure = Failure::new(code::REMOTE, format!("{} {}", link.peer, how_it_ended(link, error)));
         let by_communicator = self.update(|state| state.lose_peer(link, error));
         self.network().pending.lose(link.peer.id, failure, by_communicator);
     }
 
-    pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
+    pub(crate) fn receive(&self, link: &Arc<PeerLink>, message: WireMessage, payload: &mut [u8]) {
         match message {
-            Message::Farewell => link.note_farewell(),
-            Message::Want(address) => self.network().pending.want(address),
-            Message::Data { address, offset, total, checksum } => {
+            WireMessage::Farewell => link.note_farewell(),
+            WireMessage::Want(address) => self.network().pending.want(address),
+            WireMessage::Data { address, offset, total, checksum } => {
                 let taken = self.take_data(link, &address, offset, total, checksum, payload);
                 if let Err(failure) = taken {
                     self.network().pending.fail(address.communicator, address.key, &failure);
@@ -146,7 +146,7 @@ impl Machine {
 
     fn take_data(
         &self,
-        link: &Arc<Link>,
+        link: &Arc<PeerLink>,
         address: &Address,
         offset: u64,
         total: u64,
@@ -167,7 +167,7 @@ impl Machine {
 }
 
 /// The text follows the name of the process.
-fn how_it_ended(link: &Link, error: &io::Error) -> String {
+fn how_it_ended(link: &PeerLink, error: &io::Error) -> String {
     if link.has_farewell() {
         return "has ended".into();
     }
@@ -182,8 +182,8 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
     }
 }
 
-impl State {
-    fn receive(&mut self, link: &Arc<Link>, message: Message) {
+impl MachineState {
+    fn receive(&mut self, link: &Arc<PeerLink>, message: WireMessage) {
         let Some(token) = message.communicator() else { return };
         let id = self.hccl.communicators.id_of(token);
         let is_early =
@@ -194,7 +194,7 @@ impl State {
         };
         self.read_tables();
         match message {
-            Message::Called { rank, key, request, .. } => {
+            WireMessage::Called { rank, key, request, .. } => {
                 if let Err(failure) = self
                     .check_home(id, rank, link)
                     .and_then(|()| request.into_call(|place| link.reach(place)))
@@ -203,12 +203,12 @@ impl State {
                     self.break_communicator(id, &failure);
                 }
             }
-            Message::Reached { rank, key, .. } => {
+            WireMessage::Reached { rank, key, .. } => {
                 if self.check_home(id, rank, link).is_ok() {
                     self.arrive_elsewhere(id, rank, key);
                 }
             }
-            Message::Broken { key, reason, .. } => {
+            WireMessage::Broken { key, reason, .. } => {
                 let failure = reason.into_failure();
                 if self
                     .hccl
@@ -227,17 +227,19 @@ impl State {
                     self.hccl.communicators.pending.fail(token, key, &failure);
                 }
             }
-            Message::Left { rank, why, .. } => {
+            WireMessage::Left { rank, why, .. } => {
                 if self.check_home(id, rank, link).is_ok() {
                     self.depart(id, rank, &why);
                 }
             }
-            Message::Ready { shares_memory, .. } => self.note_ready(id, Some(link.peer.id), shares_memory),
-            Message::Decided { .. } => self.note_decided(id, Some(link.peer.id)),
-            Message::Table { place, .. } => self.take_table(id, link, place),
-            Message::Moved { key, .. } => self.end_moved(id, key),
-            Message::Cut { rank, id: cut, ranks, .. } => self.check_cut(id, rank, cut, &ranks),
-            Message::Farewell | Message::Want(_) | Message::Data { .. } => {}
+            WireMessage::Ready { shares_memory, .. } => {
+                self.note_ready(id, Some(link.peer.id), shares_memory);
+            }
+            WireMessage::Decided { .. } => self.note_decided(id, Some(link.peer.id)),
+            WireMessage::Table { place, .. } => self.take_table(id, link, place),
+            WireMessage::Moved { key, .. } => self.end_moved(id, key),
+            WireMessage::Cut { rank, id: cut, ranks, .. } => self.check_cut(id, rank, cut, &ranks),
+            WireMessage::Farewell | WireMessage::Want(_) | WireMessage::Data { .. } => {}
         }
     }
 
@@ -248,7 +250,7 @@ impl State {
             return;
         }
         let shares_memory = !strikes && communicator.links.iter().all(|link| link.reaches());
-        communicator.post(|communicator| Message::Ready { communicator, shares_memory });
+        communicator.post(|communicator| WireMessage::Ready { communicator, shares_memory });
         self.note_ready(id, None, shares_memory);
     }
 
@@ -266,7 +268,7 @@ impl State {
         };
         communicator.transport = Some(transport);
         let token = communicator.token;
-        communicator.post(|communicator| Message::Decided { communicator });
+        communicator.post(|communicator| WireMessage::Decided { communicator });
         self.note_decided(id, None);
         if let Some(token) = token {
             self.claim(id, token);
@@ -296,7 +298,7 @@ impl State {
         }
     }
 
-    fn check_home(&self, communicator: u64, rank: u32, link: &Arc<Link>) -> Result<(), Failure> {
+    fn check_home(&self, communicator: u64, rank: u32, link: &Arc<PeerLink>) -> Result<(), Failure> {
         if self.hccl.communicators.communicator(communicator)?.is_at(rank, link) {
             return Ok(());
         }
@@ -306,7 +308,7 @@ impl State {
 
     /// Removes the ranks of a lost process from all communicators. Returns the failures of those
     /// communicators, by token.
-    fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<CommunicatorToken, Failure> {
+    fn lose_peer(&mut self, link: &Arc<PeerLink>, error: &io::Error) -> BTreeMap<CommunicatorToken, Failure> {
         // The process may have changed shared memory before it ended.
         self.read_tables();
         self.hccl.communicators.links.remove(link);
@@ -323,7 +325,7 @@ impl State {
     fn lose_in_communicator(
         &mut self,
         id: u64,
-        link: &Arc<Link>,
+        link: &Arc<PeerLink>,
         error: &io::Error,
     ) -> Option<(CommunicatorToken, Failure)> {
         let communicator = self.hccl.communicators.communicator(id).ok()?;
@@ -373,7 +375,7 @@ impl State {
                 }
             }
             (ChosenTransport::SharedMemory, key @ Key::Pair { .. }) => {
-                communicator.post_to_matching(key, |communicator| Message::Moved { communicator, key });
+                communicator.post_to_matching(key, |communicator| WireMessage::Moved { communicator, key });
             }
             (ChosenTransport::Process | ChosenTransport::Tcp, _) => {}
         }
@@ -383,7 +385,7 @@ impl State {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator)
             && communicator.is_here(rank)
         {
-            communicator.post_to_matching(key, |communicator| Message::Called {
+            communicator.post_to_matching(key, |communicator| WireMessage::Called {
                 communicator,
                 rank,
                 key,
@@ -394,14 +396,18 @@ impl State {
 
     pub(crate) fn tell_reached(&self, communicator: u64, rank: u32, key: Key) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
-            communicator.post_to_matching(key, |communicator| Message::Reached { communicator, rank, key });
+            communicator.post_to_matching(key, |communicator| WireMessage::Reached {
+                communicator,
+                rank,
+                key,
+            });
         }
     }
 
     /// Reports a failure of the communicator, and of the matching `key` if given.
     pub(crate) fn tell_broken(&self, communicator: u64, key: Option<Key>, failure: &Failure) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
-            communicator.post(|communicator| Message::Broken {
+            communicator.post(|communicator| WireMessage::Broken {
                 communicator,
                 key,
                 reason: Reason::from(failure),
@@ -429,15 +435,15 @@ impl Endpoint for Machine {
         self.network().welcome(peer, lane, socket)
     }
 
-    fn add_link(&self, link: &Arc<Link>) {
+    fn add_link(&self, link: &Arc<PeerLink>) {
         Self::add_link(self, link);
     }
 
-    fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
+    fn lose_link(&self, link: &Arc<PeerLink>, error: &io::Error) {
         Self::lose_link(self, link, error);
     }
 
-    fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
+    fn receive(&self, link: &Arc<PeerLink>, message: WireMessage, payload: &mut [u8]) {
         Self::receive(self, link, message, payload);
     }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::base::failure::{Failure, code};
 use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
-use crate::hccl::matching::{Arrival, Matching, RankPlace};
-use crate::hccl::tcp::wire::Message;
-use crate::hccl::{CollectiveCall, CollectiveKind};
+use crate::hccl::matching::{CollectiveArrival, Matching, RankPlace};
+use crate::hccl::tcp::wire::WireMessage;
+use crate::hccl::{CollectiveCall, CollectiveOperation};
 use crate::scheduler::launch::ReadyLaunch;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn cards_of_matching(&self, matching: &Matching) -> Vec<(u32, u32)> {
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator) else {
             return Vec::new();
@@ -115,22 +115,22 @@ impl State {
             self.abort_matching(id, &failure);
             return Err(failure);
         }
-        let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank);
+        let disagrees = |other: &&CollectiveArrival| !call.agrees(rank, &other.call, other.rank);
         if let Some(other) = matching.arrivals.iter().flatten().find(disagrees) {
             let failure = matching.disagreement(other.rank, &other.call, rank, &call);
             self.break_communicator(communicator, &failure);
             return Err(failure);
         }
         let position = match (&call.kind, key) {
-            (CollectiveKind::Send { .. }, _) => 0,
-            (CollectiveKind::Recv { .. }, _) => 1,
+            (CollectiveOperation::Send { .. }, _) => 0,
+            (CollectiveOperation::Recv { .. }, _) => 1,
             _ => rank as usize,
         };
         if !in_shared_memory {
             self.tell_called(communicator, rank, key, &call);
         }
         if let Some(matching) = self.hccl.matchings.open.get_mut(&id) {
-            let arrival = Arrival {
+            let arrival = CollectiveArrival {
                 rank,
                 call,
                 is_laid: false,
@@ -321,7 +321,7 @@ impl State {
 
     pub(crate) fn leave_communicator(&mut self, communicator: u64, rank: u32, why: &str) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
-            communicator.post(|communicator| Message::Left { communicator, rank, why: why.into() });
+            communicator.post(|communicator| WireMessage::Left { communicator, rank, why: why.into() });
         }
         self.leave_communicator_here(communicator, rank, why);
     }

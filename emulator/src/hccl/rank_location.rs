@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{CommunicatorToken, Message};
+use crate::hccl::tcp::connection::PeerLink;
+use crate::hccl::tcp::wire::{CommunicatorToken, WireMessage};
 
 #[derive(Debug, Clone)]
 pub(crate) enum RankLocation {
     Here,
-    There(Arc<Link>),
+    There(Arc<PeerLink>),
 }
 
 impl RankLocation {
-    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
+    pub(crate) fn link(&self) -> Option<&Arc<PeerLink>> {
         match self {
             Self::Here => None,
             Self::There(link) => Some(link),
@@ -22,4 +22,4 @@ impl RankLocation {
 }
 
 /// For communicators that this process has not entered yet.
-pub(crate) type Unclaimed = BTreeMap<CommunicatorToken, Vec<(Arc<Link>, Message)>>;
+pub(crate) type Unclaimed = BTreeMap<CommunicatorToken, Vec<(Arc<PeerLink>, WireMessage)>>;

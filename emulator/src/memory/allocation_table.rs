@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::memory::fault::KnownBuffer;
 use crate::memory::guard::Arena;
 use crate::memory::location::Location;
@@ -119,8 +119,8 @@ const REMEMBERED: usize = 1 << 16;
 struct Freed {
     size: usize,
     location: Location,
-    allocated: Arc<Site>,
-    freed: Arc<Site>,
+    allocated: Arc<CallSite>,
+    freed: Arc<CallSite>,
     _known: Option<Arc<KnownBuffer>>,
 }
 
@@ -130,7 +130,7 @@ impl Quarantine {
         Self { arena: Arc::new(Arena::new(alignment)), freed: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    fn add(&mut self, allocation: &Allocation, freed: &Arc<Site>) {
+    fn add(&mut self, allocation: &Allocation, freed: &Arc<CallSite>) {
         let Some(allocated) = allocation.site() else { return };
         allocation.retire(freed);
         let known = allocation.known();
@@ -192,7 +192,7 @@ impl AllocationTable {
         (address - base <= allocation.usable()).then_some(allocation)
     }
 
-    pub(super) fn remove(&mut self, address: usize, site: Option<&Arc<Site>>) -> Option<Arc<Allocation>> {
+    pub(super) fn remove(&mut self, address: usize, site: Option<&Arc<CallSite>>) -> Option<Arc<Allocation>> {
         let allocation = self.allocations.remove(&address)?;
         if let (Some(quarantine), Some(site)) = (&mut self.quarantine, site) {
             quarantine.add(&allocation, site);
@@ -285,7 +285,7 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// Reports writes to the red zones of an allocation since the last call.
-pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<Site>>) -> Option<Report> {
+pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<CallSite>>) -> Option<Report> {
     let damage = allocation.take_damage()?;
     let what = format!(
         "bytes {} to {} of a buffer with bytes 0 to {} on {} were written by the program; [1] allocated it, [2] found that",

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::memory::location::Location;
     use crate::memory::raw::Allocation;
-    use crate::scheduler::pool::Pool;
+    use crate::scheduler::pool::WorkerPool;
 
     #[test]
     fn rows_and_overlaps_and_large_copies() {
@@ -121,7 +121,7 @@ mod tests {
         into.read(0, &mut rows);
         assert_eq!(rows, [1, 2, 0, 0, 4, 5]);
 
-        let pool = Pool::new(2).expect("threads start");
+        let pool = WorkerPool::new(2).expect("threads start");
         let moved = Copy::linear(memory.span(1, 5), memory.span(0, 5), 5);
         moved.run_on(pool.workers());
         let mut bytes = [0_u8; 6];

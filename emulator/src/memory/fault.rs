@@ -33,12 +33,12 @@ pub(crate) struct KnownEntry {
 }
 
 #[derive(Debug)]
-struct Block {
+struct EntryBlock {
     entries: [KnownEntry; 1024],
     next: AtomicPtr<Self>,
 }
 
-static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());
+static BLOCKS: AtomicPtr<EntryBlock> = AtomicPtr::new(std::ptr::null_mut());
 static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
 
 pub(crate) type Unused = Vec<&'static KnownEntry>;
@@ -93,7 +93,7 @@ fn entry() -> &'static KnownEntry {
     }
     let entries = std::array::from_fn(|_| KnownEntry::default());
     let next = AtomicPtr::new(BLOCKS.load(Ordering::Relaxed));
-    let block: &mut Block = Box::leak(Box::new(Block { entries, next }));
+    let block: &mut EntryBlock = Box::leak(Box::new(EntryBlock { entries, next }));
     let pointer = &raw mut *block;
     unused.extend(block.entries.iter());
     // The lock of `UNUSED` is held, so no other thread adds a block.
@@ -101,7 +101,7 @@ fn entry() -> &'static KnownEntry {
     unused.pop().unwrap_or_else(|| unreachable!("a block has entries"))
 }
 
-fn describe(address: usize) -> Option<Line> {
+fn describe(address: usize) -> Option<FaultLine> {
     let mut block = BLOCKS.load(Ordering::Acquire);
     let mut nearest: Option<(usize, &KnownEntry)> = None;
     while !block.is_null() {
@@ -121,14 +121,14 @@ fn describe(address: usize) -> Option<Line> {
         block = known.next.load(Ordering::Acquire);
     }
     let (_, entry) = nearest?;
-    let mut line = Line::default();
+    let mut line = FaultLine::default();
     // A signal handler cannot report truncation.
     let _ = entry.write(address, &mut line);
     Some(line)
 }
 
 impl KnownEntry {
-    fn write(&self, address: usize, line: &mut Line) -> fmt::Result {
+    fn write(&self, address: usize, line: &mut FaultLine) -> fmt::Result {
         let base = self.base.load(Ordering::Acquire);
         let (size, place) = (self.size.load(Ordering::Relaxed), self.place.load(Ordering::Relaxed));
         let name = std::ptr::slice_from_raw_parts(
@@ -251,18 +251,18 @@ fn open_fence(address: usize) -> bool {
 }
 
 #[derive(Debug)]
-struct Line {
+struct FaultLine {
     text: [u8; 512],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for FaultLine {
     fn default() -> Self {
         Self { text: [0; 512], len: 0 }
     }
 }
 
-impl Write for Line {
+impl Write for FaultLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = &mut self.text[self.len..];
         let len = text.len().min(room.len());

@@ -50,19 +50,19 @@ pub(crate) enum AddressAccess {
 
 #[derive(Debug)]
 pub(crate) struct Arena {
-    chunks: Mutex<Vec<Chunk>>,
+    chunks: Mutex<Vec<GuardChunk>>,
     /// First addresses are odd multiples of this power of two, which is below the page size.
     alignment: usize,
 }
 
 #[derive(Debug)]
-struct Chunk {
+struct GuardChunk {
     base: usize,
     bytes: usize,
     used: usize,
 }
 
-impl Chunk {
+impl GuardChunk {
     fn new(bytes: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_CHUNK);
         let wanted = NEXT.fetch_add(bytes.next_multiple_of(CHUNK_BYTES), Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
+impl Drop for GuardChunk {
     fn drop(&mut self) {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
         // SAFETY: `new` mapped exactly this range. Every `Guarded` keeps the arena alive, so none
@@ -98,7 +98,7 @@ impl Arena {
     fn reserve(&self, bytes: usize) -> io::Result<usize> {
         let mut chunks = self.lock();
         if chunks.last().is_none_or(|chunk| chunk.bytes - chunk.used < bytes) {
-            chunks.push(Chunk::new(bytes.max(CHUNK_BYTES))?);
+            chunks.push(GuardChunk::new(bytes.max(CHUNK_BYTES))?);
         }
         let chunk = chunks.last_mut().ok_or(io::ErrorKind::OutOfMemory)?;
         let base = chunk.base + chunk.used;
@@ -106,7 +106,7 @@ impl Arena {
         Ok(base)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Chunk>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<GuardChunk>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

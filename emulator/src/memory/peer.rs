@@ -21,7 +21,7 @@ use super::location::Location;
 use super::pages::{HUGE_PAGE_BYTES, PAGE_BYTES, PageContent, Range, may_shrink};
 use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
-use crate::memory::place::{PeerBuffer, Place};
+use crate::memory::place::{MemoryPlace, PeerBuffer};
 
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
@@ -70,7 +70,7 @@ impl PeerMemory {
     }
 
     /// The parts are mapped next to each other.
-    fn listed(&self, list: Place) -> io::Result<Arc<Range>> {
+    fn listed(&self, list: MemoryPlace) -> io::Result<Arc<Range>> {
         /// More mappings end with their last span.
         const KEPT: usize = 64;
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl PeerMemory {
         Ok(Arc::clone(listed.entry(list.at).or_insert(Arc::new(range))))
     }
 
-    pub(crate) fn span(&self, place: Place) -> io::Result<RawSpan> {
+    pub(crate) fn span(&self, place: MemoryPlace) -> io::Result<RawSpan> {
         /// Reserved addresses cost nothing until they are touched.
         const AHEAD_BYTES: usize = 1 << 32;
         let end = place.at.checked_add(place.len_bytes).filter(|end| *end <= u64::MAX >> 2);
@@ -144,7 +144,11 @@ mod tests {
     use crate::memory::place::StoredParts;
 
     fn lane(file: &File) -> StoreAddress {
-        StoreAddress { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
+        StoreAddress {
+            pid: std::process::id(),
+            fd: file.as_raw_fd(),
+            bell: MemoryPlace { at: 0, len_bytes: 0 },
+        }
     }
 
     #[test]
@@ -152,14 +156,15 @@ mod tests {
         let store = PageStore::new().expect("memory");
         let at = store.take(100).expect("grows");
         let peer = PeerMemory::open(lane(store.file())).expect("own memory");
-        let span = peer.span(Place { at: at + 8, len_bytes: 4 }).expect("within");
+        let span = peer.span(MemoryPlace { at: at + 8, len_bytes: 4 }).expect("within");
         span.write(1, &[7_u8, 9]);
         let mut bytes = [0; 4];
         store.file().read_exact_at(&mut bytes, at + 8).expect("within");
         assert_eq!((bytes, span.card()), ([0, 7, 9, 0], None));
         let later = store.take(100).expect("grows");
-        peer.span(Place { at: later, len_bytes: 100 }).expect("the store has grown");
-        let text = peer.span(Place { at: later, len_bytes: 1 << 30 }).expect_err("too long").to_string();
+        peer.span(MemoryPlace { at: later, len_bytes: 100 }).expect("the store has grown");
+        let text =
+            peer.span(MemoryPlace { at: later, len_bytes: 1 << 30 }).expect_err("too long").to_string();
         assert!(text.contains("beyond the peer's memory"), "{text}");
     }
 
@@ -198,5 +203,5 @@ mod tests {
 pub(crate) struct StoreAddress {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
-    pub(crate) bell: Place,
+    pub(crate) bell: MemoryPlace,
 }

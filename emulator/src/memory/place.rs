@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::pages::PageStore;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct MemoryPlace {
     pub(crate) at: u64,
     pub(crate) len_bytes: u64,
 }
@@ -21,15 +21,15 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PeerBuffer {
     /// The buffer is contiguous in the store.
-    Whole(Place),
+    Whole(MemoryPlace),
     /// `len_bytes` from `offset` on in the parts of a list.
-    Listed { list: Place, offset: u64, len_bytes: u64 },
+    Listed { list: MemoryPlace, offset: u64, len_bytes: u64 },
 }
 
 impl PeerBuffer {
     pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
         match self {
-            Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
+            Self::Whole(place) => Self::Whole(MemoryPlace { at: place.at + offset, len_bytes }),
             Self::Listed { list, offset: before, .. } => {
                 Self::Listed { list, offset: before + offset, len_bytes }
             }
@@ -50,7 +50,7 @@ pub(super) const FIELDS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct StoredParts {
     store: Arc<PageStore>,
-    list: Place,
+    list: MemoryPlace,
 }
 
 impl StoredParts {
@@ -66,7 +66,7 @@ impl StoredParts {
             let fields: [u64; FIELDS] = [file, part.file.metadata()?.ino(), part.at, part.len_bytes];
             bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
         }
-        let list = Place { at: store.take(bytes.len())?, len_bytes: bytes.len() as u64 };
+        let list = MemoryPlace { at: store.take(bytes.len())?, len_bytes: bytes.len() as u64 };
         store.file().write_all_at(&bytes, list.at)?;
         Ok(Arc::new(Self { store: Arc::clone(store), list }))
     }

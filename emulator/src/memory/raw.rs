@@ -19,9 +19,9 @@ use ascend_tp_emulator_operators::simd::streaming::copy_streaming;
 use super::fault::{Fence, KnownBuffer};
 use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
 use super::pages::{Backing, PageStore, Range, page_bytes};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::memory::location::Location;
-use crate::memory::place::{PeerBuffer, Place, StoredParts};
+use crate::memory::place::{MemoryPlace, PeerBuffer, StoredParts};
 
 /// Pages are committed on first access and never move.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Allocation {
     /// Number of leading bytes that uploads have reached; most of these pages are in memory.
     uploaded: AtomicUsize,
     /// Set in strict mode.
-    freed: OnceLock<Arc<Site>>,
+    freed: OnceLock<Arc<CallSite>>,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ enum Pages {
     /// Registered memory, which the program keeps mapped.
     Registered,
     /// Memory of strict mode, between red zones.
-    Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
+    Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<CallSite> },
 }
 
 // SAFETY: this value owns the pages. All access copies bytes.
@@ -119,7 +119,7 @@ impl Allocation {
         size: usize,
         location: Location,
         store: Option<&Arc<PageStore>>,
-        site: Arc<Site>,
+        site: Arc<CallSite>,
     ) -> io::Result<Self> {
         let reach = if location == Location::Host { AddressAccess::HostToo } else { AddressAccess::CardOnly };
         let pages = Guarded::new(arena, size, reach, store)?;
@@ -138,11 +138,11 @@ impl Allocation {
             }
             Pages::Registered => return None,
         };
-        Some(PeerBuffer::Whole(Place { at, len_bytes }))
+        Some(PeerBuffer::Whole(MemoryPlace { at, len_bytes }))
     }
 
     /// Returns `None` outside strict mode.
-    pub(crate) fn site(&self) -> Option<&Arc<Site>> {
+    pub(crate) fn site(&self) -> Option<&Arc<CallSite>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { site, .. } => Some(site),
@@ -166,11 +166,11 @@ impl Allocation {
     }
 
     /// Called only in strict mode.
-    pub(crate) fn retire(&self, site: &Arc<Site>) {
+    pub(crate) fn retire(&self, site: &Arc<CallSite>) {
         let _ = self.freed.set(Arc::clone(site));
     }
 
-    pub(crate) fn freed(&self) -> Option<&Arc<Site>> {
+    pub(crate) fn freed(&self) -> Option<&Arc<CallSite>> {
         self.freed.get()
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::allocation_table::Charge;
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::config::Sharing;
 use crate::memory::allocation_table::AllocationTable;
 use crate::memory::allocation_table::CardUsage;
@@ -28,7 +28,7 @@ use crate::memory::location::Location;
 use crate::memory::pages::PageStore;
 use crate::memory::place::PeerBuffer;
 use crate::memory::raw::{Allocation, RawSpan};
-use crate::memory::virtual_memory::{Change, Virtual};
+use crate::memory::virtual_memory::{MappingChange, Virtual};
 
 pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
     /// May fail the allocation.
@@ -79,7 +79,7 @@ impl DeviceMemory {
         &self,
         size: usize,
         location: Location,
-        site: Option<Arc<Site>>,
+        site: Option<Arc<CallSite>>,
     ) -> Result<Arc<Allocation>, Failure> {
         if size == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
@@ -127,7 +127,7 @@ impl DeviceMemory {
         &self,
         address: usize,
         by: FreedBy,
-        site: Option<&Arc<Site>>,
+        site: Option<&Arc<CallSite>>,
     ) -> Result<Option<Arc<Allocation>>, Failure> {
         let exports = self.mapped().exports_of(address);
         if exports > 0 {
@@ -170,7 +170,7 @@ impl DeviceMemory {
         Ok(freed)
     }
 
-    pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
+    pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<CallSite>>) {
         let mut table = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
         let addresses: Vec<usize> =
@@ -187,7 +187,7 @@ impl DeviceMemory {
     }
 
     /// Reports damage since the last call, in strict mode. `site` is the call that checks.
-    pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
+    pub(crate) fn take_damage(&self, site: Option<&Arc<CallSite>>) -> Vec<Report> {
         let table = self.read();
         if table.quarantine.is_none() {
             return Vec::new();
@@ -268,9 +268,9 @@ impl DeviceMemory {
         self.virtual_memory().register(memory)
     }
 
-    pub(crate) fn virtual_memory(&self) -> Change<'_> {
+    pub(crate) fn virtual_memory(&self) -> MappingChange<'_> {
         let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
-        Change::new(changed, &self.keepers)
+        MappingChange::new(changed, &self.keepers)
     }
 
     fn mapped(&self) -> RwLockReadGuard<'_, Virtual> {

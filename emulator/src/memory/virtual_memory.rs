@@ -129,18 +129,18 @@ pub(crate) struct Virtual {
 /// Cached spans are invalidated when the change is complete but still locked. Earlier, a thread
 /// could cache memory that is about to change.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct MappingChange<'a> {
     changed: RwLockWriteGuard<'a, Virtual>,
     keepers: &'a Keepers,
 }
 
-impl<'a> Change<'a> {
+impl<'a> MappingChange<'a> {
     pub(crate) fn new(changed: RwLockWriteGuard<'a, Virtual>, keepers: &'a Keepers) -> Self {
         Self { changed, keepers }
     }
 }
 
-impl Deref for Change<'_> {
+impl Deref for MappingChange<'_> {
     type Target = Virtual;
 
     fn deref(&self) -> &Virtual {
@@ -148,13 +148,13 @@ impl Deref for Change<'_> {
     }
 }
 
-impl DerefMut for Change<'_> {
+impl DerefMut for MappingChange<'_> {
     fn deref_mut(&mut self) -> &mut Virtual {
         &mut self.changed
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for MappingChange<'_> {
     fn drop(&mut self) {
         self.keepers.end_generation();
     }

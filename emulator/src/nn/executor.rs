@@ -14,7 +14,7 @@ use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 use crate::timed::load::LoadId;
 
 /// Granularity of the library's allocations.
@@ -88,7 +88,7 @@ pub(crate) struct Executor {
 struct Passed(Mutex<Option<(RunMemory, PassedTask)>>);
 
 /// `None` if the run takes only virtual time.
-type PassedTask = Option<Task>;
+type PassedTask = Option<StreamTask>;
 
 impl Passed {
     fn lock(&self) -> MutexGuard<'_, Option<(RunMemory, PassedTask)>> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::base::collective_engine::CollectiveEngine;
 use crate::base::failure::{Failure, code};
 use crate::runtime::graph::CapturedGraph;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Limits of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;
@@ -45,7 +45,7 @@ impl CapturedGraph {
     }
 }
 
-impl State {
+impl MachineState {
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
         let (own, engine) = (self.runtime.cards[card as usize].streams, self.hccl.engine);
         let communicators = self.hccl.communicators.members_on(card);

@@ -8,9 +8,9 @@ use crate::machine::Machine;
 use crate::runtime::callback::{Blocking, Callback, PostedCallback};
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn subscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
         if let Some(other) = self.runtime.callbacks.thread_of_stream.get(&stream) {
             let what =

@@ -125,12 +125,12 @@ impl KernelFinding {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledCall {
     pub(crate) library: Arc<dyn CompiledLibrary>,
     pub(crate) entry: usize,
 }
 
-impl Compiled {
+impl CompiledCall {
     pub(crate) fn entry(&self) -> &CompiledEntry {
         &self.library.entries()[self.entry]
     }

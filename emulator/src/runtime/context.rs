@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::failure::Failure;
-use crate::runtime::options::Parameters;
+use crate::runtime::options::ContextParameters;
 use crate::runtime::saturation::Saturation;
 
 #[derive(Debug, Default)]
@@ -29,13 +29,13 @@ pub(crate) struct CardState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct CardContext {
     pub(crate) card: u32,
     pub(crate) default_stream: u64,
     /// A failed stream stops the whole context (`aclrtSetStreamFailureMode`).
     pub(crate) stops_on_failure: bool,
     /// Parameter values set by `aclrtCtxSetSysParamOpt`.
-    pub(crate) parameters: Parameters,
+    pub(crate) parameters: ContextParameters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

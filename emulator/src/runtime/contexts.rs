@@ -3,13 +3,13 @@
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::runtime::context::{Context, Reset};
-use crate::runtime::options::Parameters;
-use crate::runtime::stream::{self, Stream};
+use crate::runtime::context::{CardContext, Reset};
+use crate::runtime::options::ContextParameters;
+use crate::runtime::stream::{self, StreamQueue};
 use crate::runtime::thread;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn card_of_ordinal(&self, ordinal: i32) -> Result<u32, Failure> {
         match u32::try_from(ordinal) {
             Ok(card) if (card as usize) < self.runtime.cards.len() => {
@@ -25,7 +25,7 @@ impl State {
         }
     }
 
-    pub(crate) fn current(&self, current: Option<u64>) -> Result<(u64, &Context), Failure> {
+    pub(crate) fn current(&self, current: Option<u64>) -> Result<(u64, &CardContext), Failure> {
         let id = current.ok_or_else(stream::no_context)?;
         let context = self.runtime.contexts.get(&id).ok_or_else(|| stream::context_gone(id))?;
         Ok((id, context))
@@ -35,10 +35,10 @@ impl State {
         self.require_initialized()?;
         let id = self.fresh_number();
         let default_stream = self.create_stream(id, card, 0, 0, true)?;
-        let parameters = Parameters::default();
+        let parameters = ContextParameters::default();
         self.runtime
             .contexts
-            .insert(id, Context { card, default_stream, stops_on_failure: false, parameters });
+            .insert(id, CardContext { card, default_stream, stops_on_failure: false, parameters });
         Ok(id)
     }
 
@@ -56,7 +56,9 @@ impl State {
         state.streams += 1;
         state.streams_made += 1;
         let id = self.fresh_number();
-        self.runtime.streams.insert(id, Stream::new(context, card, priority, flags, is_default, ordinal));
+        self.runtime
+            .streams
+            .insert(id, StreamQueue::new(context, card, priority, flags, is_default, ordinal));
         Ok(id)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::base::failure::Failure;
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::strict::clock::ActorClock;
 
 /// `ACL_EVENT_SYNC`: streams may wait for the event.
@@ -46,7 +46,7 @@ pub(crate) struct EventRecord {
     pub(crate) event: u64,
     pub(crate) stream: u64,
     /// `None` outside strict mode.
-    pub(crate) site: Option<Arc<Site>>,
+    pub(crate) site: Option<Arc<CallSite>>,
     progress: Mutex<EventProgress>,
 }
 
@@ -61,7 +61,7 @@ struct EventProgress {
 }
 
 impl EventRecord {
-    pub(crate) fn new(event: u64, stream: u64, site: Option<Arc<Site>>) -> Self {
+    pub(crate) fn new(event: u64, stream: u64, site: Option<Arc<CallSite>>) -> Self {
         Self { event, stream, site, progress: Mutex::default() }
     }
 

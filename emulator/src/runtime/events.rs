@@ -10,13 +10,13 @@ use crate::machine::Machine;
 use crate::runtime::event::{EXTERNAL, EventKind, EventRecord, EventState, SYNC, TIME_LINE};
 use crate::runtime::graph::Outside;
 use crate::runtime::signal::SignalAction;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 use crate::strict::order::Waited;
 
-impl State {
+impl MachineState {
     pub(crate) fn complete_record(&mut self, record: &EventRecord) {
         for stream in record.complete(self.scheduler.now()) {
             self.settle(stream, Ok(()));
@@ -76,18 +76,19 @@ impl Machine {
             if state.runtime.signals.contains_key(&event) {
                 state.require_no_ipc_in_capture(event, stream)?;
                 let value = state.shared_word(event).map_or(1, |word| word.ask_next());
-                let entry = Entry::Signal { event, act: SignalAction::Set(value) };
+                let entry = StreamEntry::Signal { event, act: SignalAction::Set(value) };
                 let queued = self.queued(state, stream, entry, Vec::new());
                 return state.enqueue(stream, queued);
             }
             let record = Arc::new(EventRecord::new(event, stream, self.site(state, Some(stream))));
             if state.runtime.graphs.is_any_capturing() {
-                let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
+                let captured =
+                    self.queued(state, stream, StreamEntry::Record(Arc::clone(&record)), Vec::new());
                 if state.capture_record(stream, event, captured)? {
                     return Ok(());
                 }
             }
-            let queued = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
+            let queued = self.queued(state, stream, StreamEntry::Record(Arc::clone(&record)), Vec::new());
             state.enqueue(stream, queued)?;
             state.event(event)?.latest = Some(record);
             Ok(())
@@ -105,7 +106,7 @@ impl Machine {
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
             let unknown = Arc::new(EventRecord::new(event, stream, None));
-            let queued = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
+            let queued = self.queued(state, stream, StreamEntry::Wait(unknown), Vec::new());
             state.capture_outside(stream, event, act, queued)
         })
     }
@@ -132,7 +133,7 @@ impl Machine {
             let latest = event_state.latest.clone();
             if state.runtime.graphs.is_any_capturing() {
                 let unknown = Arc::new(EventRecord::new(event, stream, None));
-                let captured = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
+                let captured = self.queued(state, stream, StreamEntry::Wait(unknown), Vec::new());
                 if state.capture_wait(stream, event, captured)? {
                     return Ok(());
                 }
@@ -140,10 +141,10 @@ impl Machine {
             match latest {
                 Some(record) => {
                     if let Some(limit) = limit {
-                        let queued = self.queued(state, stream, Entry::Limit(limit), Vec::new());
+                        let queued = self.queued(state, stream, StreamEntry::Limit(limit), Vec::new());
                         state.enqueue(stream, queued)?;
                     }
-                    let queued = self.queued(state, stream, Entry::Wait(record), Vec::new());
+                    let queued = self.queued(state, stream, StreamEntry::Wait(record), Vec::new());
                     state.enqueue(stream, queued)
                 }
                 None => self.wait_before_record(state, event, Some(stream)),
@@ -154,7 +155,7 @@ impl Machine {
     /// Waits until the event's word reaches the value of its last record.
     fn await_signal_event(
         &self,
-        state: &mut State,
+        state: &mut MachineState,
         stream: u64,
         event: u64,
         limit: Option<Duration>,
@@ -165,8 +166,9 @@ impl Machine {
             // No process has recorded the event.
             return Ok(());
         }
-        let limit = limit.map(Entry::Limit);
-        for entry in limit.into_iter().chain([Entry::Signal { event, act: SignalAction::Await(value) }]) {
+        let limit = limit.map(StreamEntry::Limit);
+        for entry in limit.into_iter().chain([StreamEntry::Signal { event, act: SignalAction::Await(value) }])
+        {
             let queued = self.queued(state, stream, entry, Vec::new());
             state.enqueue(stream, queued)?;
         }
@@ -178,7 +180,7 @@ impl Machine {
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
             if state.event(event)?.flags & EXTERNAL != 0 {
-                let entry = Entry::Signal { event, act: SignalAction::Clear };
+                let entry = StreamEntry::Signal { event, act: SignalAction::Clear };
                 let queued = self.queued(state, stream, entry, Vec::new());
                 return state.enqueue(stream, queued);
             }
@@ -198,7 +200,12 @@ impl Machine {
     }
 
     /// A wait without a record ends at once. Strict mode refuses it, because it orders nothing.
-    fn wait_before_record(&self, state: &mut State, event: u64, stream: Option<u64>) -> Result<(), Failure> {
+    fn wait_before_record(
+        &self,
+        state: &mut MachineState,
+        event: u64,
+        stream: Option<u64>,
+    ) -> Result<(), Failure> {
         if !state.is_strict() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use crate::base::handle::HandleKind;
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::store::DeviceMemory;
-use crate::runtime::compiled::{Compiled, CompiledLibrary, KernelRun};
+use crate::runtime::compiled::{CompiledCall, CompiledLibrary, KernelRun};
 
 /// From the CANN runtime guide, kernels.
 const MAX_PARAMS: usize = 128;
@@ -121,7 +121,7 @@ pub(crate) struct KernelRegistry {
     pub(crate) watcher: Option<KernelWatcher>,
     binaries: BTreeMap<u64, KernelFile>,
     functions: BTreeMap<u64, KernelFunction>,
-    lists: BTreeMap<u64, List>,
+    lists: BTreeMap<u64, ArgumentList>,
 }
 
 impl std::fmt::Debug for KernelRegistry {
@@ -146,7 +146,7 @@ pub(crate) struct KernelFunction {
 #[derive(Clone)]
 pub(crate) enum KernelBody {
     Registered(HostKernel),
-    Compiled(Compiled),
+    Compiled(CompiledCall),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(crate) enum LaunchArgument {
     Data(Vec<u8>),
 }
 
-struct List {
+struct ArgumentList {
     function: u64,
     params: Vec<Param>,
     is_final: bool,
@@ -226,11 +226,11 @@ impl KernelRegistry {
 
     pub(crate) fn begin_list(&mut self, function: u64, id: u64) -> Result<(), Failure> {
         self.function(function)?;
-        self.lists.insert(id, List { function, params: Vec::new(), is_final: false });
+        self.lists.insert(id, ArgumentList { function, params: Vec::new(), is_final: false });
         Ok(())
     }
 
-    fn list(&mut self, id: u64) -> Result<&mut List, Failure> {
+    fn list(&mut self, id: u64) -> Result<&mut ArgumentList, Failure> {
         self.lists.get_mut(&id).ok_or_else(|| HandleKind::Arguments.gone(id))
     }
 
@@ -334,13 +334,13 @@ impl KernelFunction {
     }
 }
 
-fn find_entry(library: &Arc<dyn CompiledLibrary>, name: &str) -> Result<Compiled, Failure> {
+fn find_entry(library: &Arc<dyn CompiledLibrary>, name: &str) -> Result<CompiledCall, Failure> {
     let entries = library.entries();
     let entry = entries.iter().position(|entry| entry.name == name).ok_or_else(|| {
         let known: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
         Failure::new(code::KERNEL_NOT_FOUND, format!("the library has no kernel {name:?}, it has {known:?}"))
     })?;
-    Ok(Compiled { library: Arc::clone(library), entry })
+    Ok(CompiledCall { library: Arc::clone(library), entry })
 }
 
 fn out_of_turn(list: u64, what: &str) -> Failure {

@@ -4,9 +4,9 @@ use crate::base::failure::Failure;
 use crate::base::handle::HandleKind;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::WaitReason;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     /// Releases the longest-waiting stream, or sets the flag.
     pub(crate) fn set_notify(&mut self, id: u64) {
         if self.runtime.signals.contains_key(&id) {

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::runtime::callback::{Callbacks, HostThread};
-use crate::runtime::context::{CardState, Context};
+use crate::runtime::context::{CardContext, CardState};
 use crate::runtime::event::EventState;
 use crate::runtime::exception::Exceptions;
 use crate::runtime::graph::Graphs;
 use crate::runtime::kernel::KernelRegistry;
 use crate::runtime::notify::Notify;
-use crate::runtime::options::Parameters;
+use crate::runtime::options::ContextParameters;
 use crate::runtime::profile::Profiling;
 use crate::runtime::signal::Signal;
-use crate::runtime::stream::Stream;
+use crate::runtime::stream::StreamQueue;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runtime {
@@ -26,8 +26,8 @@ pub(crate) struct Runtime {
     /// Set between `aclnnInit` and `aclnnFinalize`.
     pub(crate) has_operators: bool,
     pub(crate) cards: Vec<CardState>,
-    pub(crate) contexts: BTreeMap<u64, Context>,
-    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) contexts: BTreeMap<u64, CardContext>,
+    pub(crate) streams: BTreeMap<u64, StreamQueue>,
     pub(crate) events: BTreeMap<u64, EventState>,
     pub(crate) notifies: BTreeMap<u64, Notify>,
     /// Words of events and notifies, by number.
@@ -44,7 +44,7 @@ pub(crate) struct Runtime {
     /// Values of `aclSetCompileopt`, by option number.
     pub(crate) compile_options: BTreeMap<u32, String>,
     /// Parameter values set by `aclrtSetSysParamOpt`.
-    pub(crate) parameters: Parameters,
+    pub(crate) parameters: ContextParameters,
     /// Limit of `aclrtStreamWaitEvent` (`aclrtSetOpWaitTimeout`).
     pub(crate) wait_limit: Option<Duration>,
 }

@@ -2,4 +2,4 @@
 //! `abi::acl_options`).
 
 /// Indexed by the numbers of `aclSysParamOpt`.
-pub(crate) type Parameters = [Option<i64>; 3];
+pub(crate) type ContextParameters = [Option<i64>; 3];

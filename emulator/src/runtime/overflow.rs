@@ -8,8 +8,8 @@ use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::runtime::saturation::Saturation;
-use crate::runtime::stream::Entry;
-use crate::scheduler::pool::{Task, Workers};
+use crate::runtime::stream::StreamEntry;
+use crate::scheduler::pool::{StreamTask, Workers};
 
 impl Machine {
     pub(crate) fn saturation(&self, card: u32) -> Arc<Saturation> {
@@ -29,25 +29,25 @@ impl Machine {
         }
         let status = self.device_span(address, STATUS_BYTES)?;
         let accesses = self.watched(|| vec![MemoryAccess::write("outputAddr", &status)]);
-        let task: Task = Arc::new(move |_: &Workers| {
+        let task: StreamTask = Arc::new(move |_: &Workers| {
             let mut bytes = [0_u8; STATUS_BYTES];
             bytes[0] = u8::from(saturation.has_overflowed.load(Ordering::Relaxed));
             status.write(0, &bytes);
             Ok(())
         });
         let task = self.has_numbers().then_some(task);
-        let entry = Entry::Task { name: "aclrtGetOverflowStatus", task, load: None, is_brief: true };
+        let entry = StreamEntry::Task { name: "aclrtGetOverflowStatus", task, load: None, is_brief: true };
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
     pub(crate) fn reset_overflow_status(&self, stream: *mut c_void) -> Result<(), Failure> {
         let saturation = self.saturation(self.stream_card(stream)?);
-        let task: Task = Arc::new(move |_: &Workers| {
+        let task: StreamTask = Arc::new(move |_: &Workers| {
             saturation.has_overflowed.store(false, Ordering::Relaxed);
             Ok(())
         });
         let task = self.has_numbers().then_some(task);
-        let entry = Entry::Task { name: "aclrtResetOverflowStatus", task, load: None, is_brief: true };
+        let entry = StreamEntry::Task { name: "aclrtResetOverflowStatus", task, load: None, is_brief: true };
         self.enqueue(stream, entry, Vec::new()).map(|_| ())
     }
 }

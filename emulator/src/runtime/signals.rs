@@ -10,9 +10,9 @@ use crate::memory::ipc::IpcName;
 use crate::runtime::objects::Runtime;
 use crate::runtime::signal::{Recheck, SharedWord, Signal, SignalAction, SignalWord};
 use crate::runtime::stream::WaitReason;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn reach_signal(&mut self, id: u64, act: SignalAction, stream: u64, by: WaitReason) {
         let Some(signal) = self.runtime.signals.get_mut(&id) else {
             self.settle(stream, Err(HandleKind::Event.gone(id)));

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::hccl::matching::RankPlace;
 use crate::memory::access::MemoryAccess;
 use crate::runtime::callback::{Callback, HostFunction};
 use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
 use crate::scheduler::done::Done;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 use crate::scheduler::stream_wait::ValueWait;
 use crate::timed::load::LoadId;
 use crate::timed::stream_time::StreamTime;
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StreamQueue {
     pub(crate) context: u64,
     pub(crate) card: u32,
     pub(crate) priority: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     /// Stream that receives the entry's failure, if not this one.
     pub(crate) blame_under_way: Option<u64>,
     pub(crate) under_way: usize,
-    pub(crate) site_under_way: Option<Arc<Site>>,
+    pub(crate) site_under_way: Option<Arc<CallSite>>,
     pub(crate) time: StreamTime,
     /// Reason why the current entry waits. Outside strict and timed mode, not set for ranks and
     /// functions.
@@ -68,9 +68,9 @@ pub(crate) struct StreamAttributes {
 
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) entry: Entry,
+    pub(crate) entry: StreamEntry,
     /// `None` outside strict mode.
-    pub(crate) site: Option<Arc<Site>>,
+    pub(crate) site: Option<Arc<CallSite>>,
     /// Empty for collectives, which describe their bytes in their calls.
     pub(crate) accesses: Vec<MemoryAccess>,
     pub(crate) tag: Option<Arc<str>>,
@@ -83,11 +83,11 @@ pub(crate) struct Queued {
 }
 
 #[derive(Clone)]
-pub(crate) enum Entry {
+pub(crate) enum StreamEntry {
     /// Work for the pool. Without a `task`, the work only takes time. `load` is its cost in timed
     /// mode. Brief work takes less time than waking a thread, so the thread that makes it ready
     /// runs it.
-    Task { name: &'static str, task: Option<Task>, load: Option<LoadId>, is_brief: bool },
+    Task { name: &'static str, task: Option<StreamTask>, load: Option<LoadId>, is_brief: bool },
     /// Completes an event's record.
     Record(Arc<EventRecord>),
     /// Blocks the stream until a record is complete.
@@ -121,7 +121,7 @@ pub(crate) enum WaitReason {
     Value(usize),
 }
 
-impl Entry {
+impl StreamEntry {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Task { name, .. } => name,
@@ -159,7 +159,7 @@ impl Entry {
     }
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for StreamEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task { name, .. } => write!(f, "Task({name})"),
@@ -177,7 +177,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-impl Stream {
+impl StreamQueue {
     pub(crate) fn new(
         context: u64,
         card: u32,

@@ -5,16 +5,16 @@ use std::ffi::c_void;
 use crate::base::failure::Failure;
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
-use crate::runtime::stream::{Entry, Queued};
+use crate::runtime::stream::{Queued, StreamEntry};
 use crate::runtime::thread;
-use crate::state::State;
+use crate::state::MachineState;
 
 impl Machine {
     /// NULL is the default stream of the current context. Returns the stream's number.
     pub(crate) fn enqueue(
         &self,
         stream: *mut c_void,
-        entry: Entry,
+        entry: StreamEntry,
         accesses: Vec<MemoryAccess>,
     ) -> Result<u64, Failure> {
         let current = thread::context(self.key());
@@ -28,9 +28,9 @@ impl Machine {
 
     pub(crate) fn queued(
         &self,
-        state: &State,
+        state: &MachineState,
         stream: u64,
-        entry: Entry,
+        entry: StreamEntry,
         accesses: Vec<MemoryAccess>,
     ) -> Queued {
         let on = state.runtime.streams.get(&stream);

@@ -5,11 +5,11 @@
 use crate::hccl::matching::Matching;
 use crate::hccl::shared_memory::work::SharedWork;
 use crate::runtime::callback::HostFunction;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 
 pub(crate) enum ReadyLaunch {
     /// The head of a stream.
-    Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
+    Task { stream: u64, name: &'static str, task: StreamTask, is_brief: bool },
     /// A collective with all ranks arrived.
     Matching(Box<Matching>),
     /// This process's share of a collective.

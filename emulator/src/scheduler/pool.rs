@@ -18,7 +18,7 @@ use crate::scheduler::spin;
 
 /// Work of one stream entry, which a captured graph runs many times. An `Err` or a panic becomes
 /// the stream's sticky error.
-pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
+pub(crate) type StreamTask = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
 
 pub(crate) type PoolJob = Box<dyn FnOnce(&Workers) + Send>;
 
@@ -150,12 +150,12 @@ enum PoolWork {
 
 /// Dropping the pool finishes running jobs and discards waiting jobs.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct WorkerPool {
     workers: Arc<Workers>,
     handles: Vec<JoinHandle<()>>,
 }
 
-impl Pool {
+impl WorkerPool {
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
         let workers = Arc::new(Workers {
             queue: Mutex::default(),
@@ -181,7 +181,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         let discarded = {
             let mut queue = self.workers.lock();
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn jobs_run_and_tiles_are_complete_for_any_number_of_threads() {
         for threads in [1, 2, 5] {
-            let pool = Pool::new(threads).expect("threads start");
+            let pool = WorkerPool::new(threads).expect("threads start");
             let (send, receive) = mpsc::channel();
             for job in 0..20_usize {
                 let send = send.clone();
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_panicking_job_does_not_cost_its_thread() {
-        let pool = Pool::new(1).expect("threads start");
+        let pool = WorkerPool::new(1).expect("threads start");
         let (send, receive) = mpsc::channel();
         let jobs: [PoolJob; 2] =
             [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];

@@ -13,11 +13,11 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::memory::access::MemoryAccess;
 use crate::runtime::exception::FailedTask;
-use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
+use crate::runtime::stream::{Queued, StreamEntry, StreamQueue, WaitReason, context_gone, no_context};
 use crate::scheduler::launch::ReadyLaunch;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     /// NULL is the default stream of `current`. The stream must belong to the context `current`.
     pub(crate) fn resolve_stream(&self, handle: *const c_void, current: Option<u64>) -> Result<u64, Failure> {
         let current_id = current.ok_or_else(no_context)?;
@@ -69,7 +69,7 @@ impl State {
     }
 
     fn advance(&mut self, id: u64) {
-        while self.runtime.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
+        while self.runtime.streams.get(&id).is_some_and(StreamQueue::has_next) && self.start_head(id) {}
     }
 
     pub(crate) fn head_of(&self, id: u64) -> Option<(u32, &'static str, Option<Arc<str>>)> {
@@ -117,20 +117,20 @@ impl State {
         true
     }
 
-    fn start(&mut self, id: u64, card: u32, entry: Entry) {
+    fn start(&mut self, id: u64, card: u32, entry: StreamEntry) {
         match entry {
-            Entry::Task { name, task, load, .. } if self.timed.is_some() => {
+            StreamEntry::Task { name, task, load, .. } if self.timed.is_some() => {
                 self.start_load(id, name, task, load);
             }
-            Entry::Task { name, task: Some(task), is_brief, .. } => {
+            StreamEntry::Task { name, task: Some(task), is_brief, .. } => {
                 self.scheduler.launches.push(ReadyLaunch::Task { stream: id, name, task, is_brief });
             }
-            Entry::Task { task: None, .. } => self.settle(id, Ok(())),
-            Entry::Record(record) => {
+            StreamEntry::Task { task: None, .. } => self.settle(id, Ok(())),
+            StreamEntry::Record(record) => {
                 self.complete_record(&record);
                 self.settle(id, Ok(()));
             }
-            Entry::Wait(record) => {
+            StreamEntry::Wait(record) => {
                 if record.wait_unless_over(id) {
                     self.drop_limit(id);
                     self.settle(id, Ok(()));
@@ -138,7 +138,7 @@ impl State {
                     self.begin_wait(id, WaitReason::Record(record));
                 }
             }
-            Entry::Meet(rank_places) => {
+            StreamEntry::Meet(rank_places) => {
                 if let Some(stream) = self.runtime.streams.get_mut(&id) {
                     stream.under_way = rank_places.len();
                 }
@@ -146,19 +146,21 @@ impl State {
                     self.arrive(rank_place, id);
                 }
             }
-            Entry::NotifyRecord(notify) => {
+            StreamEntry::NotifyRecord(notify) => {
                 self.set_notify(notify);
                 self.settle(id, Ok(()));
             }
-            Entry::NotifyWait(notify) => self.await_notify(notify, id),
-            Entry::Signal { event, act } => self.reach_signal(event, act, id, WaitReason::Signal(event)),
-            Entry::Limit(limit) => {
+            StreamEntry::NotifyWait(notify) => self.await_notify(notify, id),
+            StreamEntry::Signal { event, act } => {
+                self.reach_signal(event, act, id, WaitReason::Signal(event));
+            }
+            StreamEntry::Limit(limit) => {
                 self.limit_next_wait(id, limit);
                 self.settle(id, Ok(()));
             }
-            Entry::ValueWait(wait) => self.await_value(wait, id),
-            Entry::Callback(callback) => self.post_callback(callback, id),
-            Entry::HostFunction(body) => {
+            StreamEntry::ValueWait(wait) => self.await_value(wait, id),
+            StreamEntry::Callback(callback) => self.post_callback(callback, id),
+            StreamEntry::HostFunction(body) => {
                 self.scheduler.launches.push(ReadyLaunch::HostFunction { stream: id, card, body });
             }
         }
@@ -246,21 +248,21 @@ impl State {
             strict.order.discarded(stream);
         }
         match queued.entry {
-            Entry::Record(record) => self.lose_record(&record, why),
-            Entry::Meet(rank_places) => {
+            StreamEntry::Record(record) => self.lose_record(&record, why),
+            StreamEntry::Meet(rank_places) => {
                 for rank_place in rank_places {
                     self.abandon_matching(rank_place.matching, &Failure::left_by_peer(&why.message));
                 }
             }
-            Entry::NotifyRecord(notify) => self.set_notify(notify),
-            Entry::Signal { event, act } => self.discard_signal(event, act),
-            Entry::Task { .. }
-            | Entry::Wait(_)
-            | Entry::NotifyWait(_)
-            | Entry::Limit(_)
-            | Entry::ValueWait(_)
-            | Entry::Callback(_)
-            | Entry::HostFunction(_) => {}
+            StreamEntry::NotifyRecord(notify) => self.set_notify(notify),
+            StreamEntry::Signal { event, act } => self.discard_signal(event, act),
+            StreamEntry::Task { .. }
+            | StreamEntry::Wait(_)
+            | StreamEntry::NotifyWait(_)
+            | StreamEntry::Limit(_)
+            | StreamEntry::ValueWait(_)
+            | StreamEntry::Callback(_)
+            | StreamEntry::HostFunction(_) => {}
         }
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::base::failure::{Failure, code};
 use crate::runtime::stream::WaitReason;
 use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn limit_next_wait(&mut self, stream: u64, limit: Duration) {
         self.scheduler.waits.ahead.insert(stream, limit);
     }

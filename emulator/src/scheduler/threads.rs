@@ -8,22 +8,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Body = Box<dyn FnOnce() + Send>;
+type ThreadBody = Box<dyn FnOnce() + Send>;
 
 /// Idle threads; dropping the value ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
-    idle: Arc<Mutex<Vec<Sender<Body>>>>,
+    idle: Arc<Mutex<Vec<Sender<ThreadBody>>>>,
 }
 
 impl Threads {
-    pub(crate) fn run(&self, body: Body) -> io::Result<()> {
+    pub(crate) fn run(&self, body: ThreadBody) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(thread) = idle else { return self.start(body) };
         thread.send(body).map_err(|_| io::Error::other("an idle thread ended"))
     }
 
-    fn start(&self, first: Body) -> io::Result<()> {
+    fn start(&self, first: ThreadBody) -> io::Result<()> {
         // The thread holds no sender, so idle threads end with the last owner.
         let idle = Arc::downgrade(&self.idle);
         let run = move || {

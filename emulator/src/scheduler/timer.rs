@@ -1,4 +1,5 @@
-//! The timer ends expired waits (see [`State::next_expiry`]), independent of the program's threads.
+//! The timer ends expired waits (see [`MachineState::next_expiry`]), independent of the threads of
+//! the program.
 //!
 //! Conductors of strict and timed mode and calls with their own limit do not use the timer.
 
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::machine::Machine;
 use crate::scheduler::alarm::Alarm;
-use crate::state::State;
+use crate::state::MachineState;
 
 #[derive(Debug)]
 pub(crate) struct Timer {
@@ -42,11 +43,11 @@ fn run(alarm: &Alarm, machine: &Weak<Machine>) {
     crate::scheduler::thread::is_of_machine();
     while alarm.wait() {
         let Some(machine) = machine.upgrade() else { return };
-        machine.update(State::expire);
+        machine.update(MachineState::expire);
     }
 }
 
-impl State {
+impl MachineState {
     fn expire(&mut self) {
         self.scheduler.alarm_at = None;
         self.expire_waits();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::wait::Wait;
 use super::watch::{self, Doing, Look, Tid};
 use crate::base::failure::{Failure, code};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::scheduler::thread;
 
 const ENDED_KEPT: usize = 256;
@@ -113,7 +113,7 @@ pub(crate) enum Stand {
     /// Before a call, waiting for its turn.
     Parked { call: &'static str },
     /// Inside a call that waits.
-    Blocked { wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>> },
+    Blocked { wait: Wait, deadline: Option<Instant>, site: Option<Arc<CallSite>> },
     /// A thread of the machine without work.
     Idle,
 }
@@ -214,7 +214,7 @@ impl Turnstile {
         &self,
         wait: Wait,
         deadline: Option<Instant>,
-        site: Option<Arc<Site>>,
+        site: Option<Arc<CallSite>>,
     ) -> Result<(), Failure> {
         let inner = self.lock();
         self.stop(inner, Stand::Blocked { wait, deadline, site }).1

@@ -1,4 +1,4 @@
-//! Conditions of blocked calls as data (see `State::is_over`).
+//! Conditions of blocked calls as data (see `MachineState::is_over`).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use super::Strict;
 use crate::base::failure::Failure;
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::allocation_table::damage_report;
 use crate::memory::raw::Allocation;
-use crate::runtime::stream::{Entry, Queued, WaitReason};
-use crate::state::State;
+use crate::runtime::stream::{Queued, StreamEntry, WaitReason};
+use crate::state::MachineState;
 
 impl Machine {
     /// Returns `None` outside strict mode.
-    pub(crate) fn here(&self) -> Option<Arc<Site>> {
+    pub(crate) fn here(&self) -> Option<Arc<CallSite>> {
         self.strict()?;
         self.site(&self.lock(), None)
     }
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
+    pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<CallSite>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
         if let Some(strict) = &mut self.lock().strict {
             strict.order.freed(freed, site);
@@ -58,20 +58,19 @@ impl Machine {
 
     /// The event must be idle. Queued records do not count as uses: the event outlives them (page
     /// of aclrtDestroyEvent since CANN 8.0). Waits for a shared word do count.
-    pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
-        let in_queue =
-            |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
+    pub(crate) fn check_event_idle(&self, state: &MachineState, event: u64) {
+        let in_queue = |queued: &Queued| matches!(queued.entry, StreamEntry::Signal { event: other, .. } if other == event);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Signal(other) if *other == event);
         self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 
-    pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
-        let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
+    pub(crate) fn check_notify_idle(&self, state: &MachineState, notify: u64) {
+        let in_queue = |queued: &Queued| matches!(queued.entry, StreamEntry::NotifyRecord(other) | StreamEntry::NotifyWait(other) if other == notify);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Notify(other) if *other == notify);
         self.check_idle(state, &format!("notify {notify}"), in_queue, waiting);
     }
 
-    pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
+    pub(crate) fn check_stream_idle(&self, state: &MachineState, id: u64) {
         let Some(stream) = state.runtime.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
         let waiting = || stream.queued().find_map(|queued| queued.site.clone());
         let first = if stream.has_next() { waiting() } else { stream.site_under_way.clone() };
@@ -80,7 +79,7 @@ impl Machine {
 
     fn check_idle(
         &self,
-        state: &State,
+        state: &MachineState,
         what: &str,
         in_queue: impl Fn(&Queued) -> bool,
         waiting: impl Fn(&WaitReason) -> bool,
@@ -101,7 +100,7 @@ impl Machine {
         }
     }
 
-    fn report_busy(&self, state: &State, what: &str, stream: u64, user: Option<Arc<Site>>) {
+    fn report_busy(&self, state: &MachineState, what: &str, stream: u64, user: Option<Arc<CallSite>>) {
         let here = self.site(state, None);
         let what = format!(
             "{what} is destroyed by [2] while [1] is not done; synchronize stream {stream} before [2]"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Strict;
 use super::deadlock;
-use super::random::Random;
+use super::random::StrictRandom;
 use super::trace::{Actor, What};
 use crate::machine::Machine;
 use crate::scheduler::conductor::Conductor;
@@ -18,7 +18,7 @@ use crate::scheduler::launch::ReadyLaunch;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::turnstile::{Stand, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ const IDLE_LOOKS: Duration = Duration::from_millis(20);
 pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     strict.turnstile().join();
     let conductor = StrictConductor {
-        random: Random::new(strict.seed()),
+        random: StrictRandom::new(strict.seed()),
         quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
         is_stuck_since: None,
         strict,
@@ -37,7 +37,7 @@ pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<C
 
 struct StrictConductor {
     strict: Arc<Strict>,
-    random: Random,
+    random: StrictRandom,
     quiet: Quiet,
     is_stuck_since: Option<StuckSince>,
 }
@@ -86,7 +86,7 @@ impl StrictConductor {
         }
     }
 
-    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: ConductorStep) {
+    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, MachineState>, step: ConductorStep) {
         state.scheduler.tick();
         match step {
             ConductorStep::Call { thread, label, call } => {
@@ -210,7 +210,7 @@ impl StrictConductor {
 }
 
 /// The order of the steps depends only on the machine's state.
-fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
+fn candidates(view: &TurnstileView, state: &mut MachineState) -> Vec<ConductorStep> {
     // A stream may wait for a value that a call has written.
     state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
@@ -245,7 +245,7 @@ enum Timeout {
     Machine { at: Instant },
 }
 
-fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
+fn earliest_timeout(view: &TurnstileView, state: &MachineState) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {
             let gathers = match wait {

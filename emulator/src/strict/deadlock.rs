@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::hccl::matching::RankPlace;
 use crate::runtime::signal::SignalAction;
-use crate::runtime::stream::{Entry, WaitReason};
+use crate::runtime::stream::{StreamEntry, WaitReason};
 use crate::scheduler::turnstile::{Stand, Turnstile, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::scheduler::watch;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Threads per card in a report.
 const NAMED: usize = 4;
 
-pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
+pub(crate) fn resolve(state: &mut MachineState, view: &TurnstileView, turnstile: &Turnstile) {
     if !state.hccl.communicators.moving.is_empty() {
         // A running transfer will complete or fail.
         return;
@@ -38,7 +38,7 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
     }
 }
 
-pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
+pub(crate) fn report_not_gathered(state: &mut MachineState, view: &TurnstileView, root: u64) {
     let Some((world, absent)) = state.hccl.communicators.absent_from(root) else { return };
     let mut text = ReportText::default();
     let _ =
@@ -91,11 +91,11 @@ fn describe(host: &TurnstileThread) -> String {
 #[derive(Default)]
 struct ReportText {
     what: String,
-    sites: Vec<Arc<Site>>,
+    sites: Vec<Arc<CallSite>>,
 }
 
 impl ReportText {
-    fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
+    fn cite(&mut self, site: Option<&Arc<CallSite>>) -> String {
         let Some(site) = site else { return "a call".into() };
         let place = self.sites.iter().position(|known| known == site).unwrap_or_else(|| {
             self.sites.push(Arc::clone(site));
@@ -121,11 +121,11 @@ enum WaitEdge {
     /// The record is enqueued on the other stream.
     Record,
     /// `site` enqueued the record on the other stream.
-    Notify { notify: u64, site: Option<Arc<Site>> },
+    Notify { notify: u64, site: Option<Arc<CallSite>> },
     /// `site` enqueued the record on the other stream.
-    Signal { event: u64, site: Option<Arc<Site>> },
+    Signal { event: u64, site: Option<Arc<CallSite>> },
     /// The rank's call is enqueued on the other stream.
-    LaterCall { place: String, rank: u32, site: Option<Arc<Site>> },
+    LaterCall { place: String, rank: u32, site: Option<Arc<CallSite>> },
     /// The thread has not made the rank's call.
     NoCall { place: String, rank: u32 },
     /// The thread runs the function.
@@ -142,7 +142,7 @@ struct WaitStep {
 }
 
 struct WaitGraph<'a> {
-    state: &'a State,
+    state: &'a MachineState,
     view: &'a TurnstileView,
 }
 
@@ -205,14 +205,14 @@ impl WaitGraph<'_> {
             None => Vec::new(),
             Some(WaitReason::Record(record)) => vec![(WaitEdge::Record, WaitNode::Stream(record.stream))],
             Some(WaitReason::Notify(notify)) => {
-                let records = |entry: &Entry| matches!(entry, Entry::NotifyRecord(other) if other == notify);
+                let records = |entry: &StreamEntry| matches!(entry, StreamEntry::NotifyRecord(other) if other == notify);
                 let found = self.queued(records).into_iter();
                 found
                     .map(|(on, site)| (WaitEdge::Notify { notify: *notify, site }, WaitNode::Stream(on)))
                     .collect()
             }
             Some(WaitReason::Signal(event)) => {
-                let records = |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: SignalAction::Set(_) } if other == event);
+                let records = |entry: &StreamEntry| matches!(entry, StreamEntry::Signal { event: other, act: SignalAction::Set(_) } if other == event);
                 let found = self.queued(records).into_iter();
                 found
                     .map(|(on, site)| (WaitEdge::Signal { event: *event, site }, WaitNode::Stream(on)))
@@ -242,7 +242,7 @@ impl WaitGraph<'_> {
             if part.has_called {
                 let is_seat =
                     |other: &RankPlace| other.matching == rank_place.matching && other.position == position;
-                let is_call = |entry: &Entry| matches!(entry, Entry::Meet(rank_places) if rank_places.iter().any(is_seat));
+                let is_call = |entry: &StreamEntry| matches!(entry, StreamEntry::Meet(rank_places) if rank_places.iter().any(is_seat));
                 edges.extend(self.queued(is_call).into_iter().map(|(on, site)| {
                     (WaitEdge::LaterCall { place: place.clone(), rank, site }, WaitNode::Stream(on))
                 }));
@@ -260,7 +260,7 @@ impl WaitGraph<'_> {
         edges
     }
 
-    fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
+    fn queued(&self, is_meant: impl Fn(&StreamEntry) -> bool) -> Vec<(u64, Option<Arc<CallSite>>)> {
         let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;
             Some((*id, queued.site.clone()))
@@ -329,7 +329,7 @@ impl WaitGraph<'_> {
     }
 }
 
-fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[WaitStep]) {
+fn break_cycle(state: &mut MachineState, view: &TurnstileView, cycle: &[WaitStep]) {
     let mut text = ReportText::default();
     let clauses: Vec<String> = {
         let graph = WaitGraph { state, view };
@@ -349,7 +349,7 @@ fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[WaitStep]) {
     }
 }
 
-fn release(state: &mut State, stream: u64, failure: &Failure) {
+fn release(state: &mut MachineState, stream: u64, failure: &Failure) {
     match state.runtime.streams.get(&stream).and_then(|stream| stream.waits_for.clone()) {
         Some(WaitReason::Record(record)) => {
             record.release(stream);
@@ -380,7 +380,7 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
 }
 
 /// Fails the collective for the ranks that called.
-fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
+fn report_absent(state: &mut MachineState, view: &TurnstileView, id: u64) {
     let Some(matching) = state.hccl.matchings.open(id) else { return };
     let (place, communicator, standing) = (matching.place(), matching.communicator(), matching.standing());
     let mut text = ReportText::default();
@@ -405,7 +405,7 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     state.fail_matching(id, &failure);
 }
 
-fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
+fn who_uses(state: &MachineState, view: &TurnstileView, card: u32) -> String {
     let on_card = |context: Option<u64>| {
         context
             .and_then(|context| state.runtime.contexts.get(&context))
@@ -420,7 +420,7 @@ fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
     if threads.is_empty() { "no thread uses it".into() } else { threads.join(", ") }
 }
 
-fn first_waiting(state: &State) -> Option<u64> {
+fn first_waiting(state: &MachineState) -> Option<u64> {
     let is_held = |reason: &WaitReason| !matches!(reason, WaitReason::Function);
     state
         .runtime
@@ -431,7 +431,7 @@ fn first_waiting(state: &State) -> Option<u64> {
 }
 
 /// The stream's event will never happen.
-fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
+fn report_waiting(state: &mut MachineState, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
     let mut text = ReportText::default();
     let Some(waiting) = state.runtime.streams.get(&stream) else { return };
     let cited = text.cite(waiting.site_under_way.as_ref());
@@ -459,7 +459,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
 }
 
 /// Ends calls that wait for something outside the machine's queues.
-fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
+fn end_blocked(state: &mut MachineState, view: &TurnstileView, turnstile: &Turnstile) {
     let mut text = ReportText::default();
     let mut blocked = Vec::new();
     let mut clauses = Vec::new();

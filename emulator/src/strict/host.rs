@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::order::describe;
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::fault::Fence;
 use crate::memory::footprint::Footprint;
@@ -50,7 +50,7 @@ impl HostWatch {
     }
 
     /// Reports an access of the host since the call of `site` on `stream`.
-    pub(super) fn finding(self, stream: u64, site: Option<&Arc<Site>>) -> Option<Report> {
+    pub(super) fn finding(self, stream: u64, site: Option<&Arc<CallSite>>) -> Option<Report> {
         let Self { access, digest: before, fence } = self;
         let owner = access.span.allocation().filter(|owner| owner.freed().is_none())?;
         let touched = fence.as_ref().and_then(Fence::touched);

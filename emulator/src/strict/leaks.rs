@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::machine::Machine;
 use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
 use crate::runtime::thread;
-use crate::state::State;
+use crate::state::MachineState;
 use crate::strict::Strict;
 
 const NAMED: usize = 3;
@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 /// Pooling allocators round requests up to this size (`torch_npu`, like `PyTorch` for other cards).
 const POOL_BYTES: usize = 2 << 20;
 
-impl State {
+impl MachineState {
     pub(crate) fn note_maker(&mut self, number: u64) {
         let key = self.key;
         if self.strict.is_none() {
@@ -30,7 +30,7 @@ impl State {
             .map(|context| context.card);
         let rank = card.and_then(|card| self.hccl.communicators.first_rank_of_card(card));
         let (call, thread) = (calling.name, thread::name(key));
-        let site = Site { number: calling.number, call, thread, card, rank, stream: None, tag: None };
+        let site = CallSite { number: calling.number, call, thread, card, rank, stream: None, tag: None };
         let Self { strict, runtime, hccl, .. } = self;
         if let Some(strict) = strict {
             strict.makers.note(number, site, |number| {
@@ -110,7 +110,7 @@ impl Machine {
 fn told_of_pools<'a>(
     strict: &Strict,
     buffers: &[&'a Arc<Allocation>],
-    here: Option<&Arc<Site>>,
+    here: Option<&Arc<CallSite>>,
 ) -> Vec<&'a Arc<Allocation>> {
     let is_pool = |buffer: &&Arc<Allocation>| buffer.size().is_multiple_of(POOL_BYTES);
     let (pools, others): (Vec<_>, Vec<_>) = buffers.iter().copied().partition(is_pool);
@@ -129,7 +129,11 @@ fn counted(count: usize, kind: &str) -> String {
     }
 }
 
-fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<Site>>) -> Option<Report> {
+fn leaked_buffers(
+    buffers: &[&Arc<Allocation>],
+    remedy: &str,
+    here: Option<&Arc<CallSite>>,
+) -> Option<Report> {
     // Registered host memory has no site.
     let made: Vec<&Arc<Allocation>> =
         buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
@@ -144,10 +148,10 @@ fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<
 fn leak(
     what: &str,
     remedy: &str,
-    made: impl IntoIterator<Item = Arc<Site>>,
-    here: Option<&Arc<Site>>,
+    made: impl IntoIterator<Item = Arc<CallSite>>,
+    here: Option<&Arc<CallSite>>,
 ) -> Report {
-    let mut sites: Vec<Arc<Site>> = made.into_iter().collect();
+    let mut sites: Vec<Arc<CallSite>> = made.into_iter().collect();
     sites.sort_by_key(|site| site.number);
     sites.truncate(NAMED);
     let (call, first) = (here.map_or("the end", |site| site.call), sites.len());

@@ -14,15 +14,15 @@ use super::clock::{ActorClock, CALLS, HOST};
 use super::host::HostWatch;
 use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
 use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::hccl::matching::Matching;
-use crate::hccl::{CollectiveCall, CollectiveKind};
+use crate::hccl::{CollectiveCall, CollectiveOperation};
 use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::allocation_table::place;
 use crate::memory::raw::Allocation;
 use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
-use crate::runtime::stream::{Entry, Queued};
+use crate::runtime::stream::{Queued, StreamEntry};
 
 /// Size of a value for `aclrtValueWait`.
 const VALUE_BYTES: usize = 8;
@@ -51,7 +51,7 @@ pub(crate) struct HappensBefore {
 struct Pending {
     host: Arc<ActorClock>,
     accesses: Vec<MemoryAccess>,
-    site: Option<Arc<Site>>,
+    site: Option<Arc<CallSite>>,
     /// The entry runs a function of the program, or a later call may end it.
     is_open: bool,
     watches: Vec<HostWatch>,
@@ -63,7 +63,7 @@ struct Pending {
 struct UnderWay {
     effect: Effect,
     accesses: Vec<MemoryAccess>,
-    site: Option<Arc<Site>>,
+    site: Option<Arc<CallSite>>,
 }
 
 #[derive(Debug)]
@@ -112,7 +112,13 @@ impl HappensBefore {
     }
 
     /// The accesses are the actor's current step at the point of `clock`.
-    fn touch(&mut self, actor: u64, clock: &ActorClock, accesses: &[MemoryAccess], site: Option<&Arc<Site>>) {
+    fn touch(
+        &mut self,
+        actor: u64,
+        clock: &ActorClock,
+        accesses: &[MemoryAccess],
+        site: Option<&Arc<CallSite>>,
+    ) {
         let step = clock.of(actor);
         for access in accesses {
             let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else {
@@ -247,28 +253,28 @@ impl HappensBefore {
             pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
         self.end_watches(&accesses);
         let effect = match &queued.entry {
-            Entry::Task { .. } | Entry::Limit(_) => Effect::None,
-            Entry::Record(record) => {
+            StreamEntry::Task { .. } | StreamEntry::Limit(_) => Effect::None,
+            StreamEntry::Record(record) => {
                 record.set_clock(clock.clone());
                 Effect::None
             }
-            Entry::NotifyRecord(notify) => {
+            StreamEntry::NotifyRecord(notify) => {
                 self.notifies.entry(*notify).or_default().join(&clock);
                 Effect::None
             }
-            Entry::Signal { event, act: SignalAction::Set(_) } => {
+            StreamEntry::Signal { event, act: SignalAction::Set(_) } => {
                 self.notifies.entry(*event).or_default().join(&clock);
                 Effect::None
             }
-            Entry::Signal { act: SignalAction::Clear, .. } => Effect::None,
-            Entry::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => {
+            StreamEntry::Signal { act: SignalAction::Clear, .. } => Effect::None,
+            StreamEntry::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => {
                 Effect::Notify(*event)
             }
-            Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
-            Entry::NotifyWait(notify) => Effect::Notify(*notify),
-            Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
-            Entry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
-            Entry::Callback(_) | Entry::HostFunction(_) => {
+            StreamEntry::Wait(record) => Effect::Wait(Arc::clone(record)),
+            StreamEntry::NotifyWait(notify) => Effect::Notify(*notify),
+            StreamEntry::ValueWait(wait) => Effect::Value(wait.place.address()),
+            StreamEntry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
+            StreamEntry::Callback(_) | StreamEntry::HostFunction(_) => {
                 self.functions += 1;
                 Effect::Function
             }
@@ -376,7 +382,7 @@ impl HappensBefore {
         }
     }
 
-    pub(crate) fn host_touched(&mut self, accesses: &[MemoryAccess], site: Option<&Arc<Site>>) {
+    pub(crate) fn host_touched(&mut self, accesses: &[MemoryAccess], site: Option<&Arc<CallSite>>) {
         let host = Arc::make_mut(&mut self.host);
         host.step(HOST);
         host.raise(CALLS, site.map_or(0, |site| site.number));
@@ -385,14 +391,14 @@ impl HappensBefore {
         self.touch(HOST, &clock, accesses, site);
     }
 
-    pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<Site>>) {
+    pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<CallSite>>) {
         let base = allocation.base();
         let is_of_it =
             |access: &MemoryAccess| access.span.allocation().is_some_and(|owner| owner.base() == base);
         for pending in self.pending.values_mut().flatten() {
             pending.watches.retain(|watch| !is_of_it(&watch.access));
         }
-        let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
+        let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<CallSite>>)> = Vec::new();
         let queued = self.pending.iter_mut().flat_map(|(stream, queue)| {
             queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site))
         });
@@ -474,16 +480,19 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
 }
 
 /// Returns true for entries that run the program's code or that a later call may end.
-fn is_open(entry: &Entry) -> bool {
+fn is_open(entry: &StreamEntry) -> bool {
     match entry {
-        Entry::Callback(_) | Entry::HostFunction(_) | Entry::NotifyWait(_) | Entry::ValueWait(_) => true,
-        Entry::Signal { act, .. } => matches!(act, SignalAction::Await(_) | SignalAction::Take),
-        Entry::Task { .. }
-        | Entry::Record(_)
-        | Entry::Wait(_)
-        | Entry::Meet(_)
-        | Entry::NotifyRecord(_)
-        | Entry::Limit(_) => false,
+        StreamEntry::Callback(_)
+        | StreamEntry::HostFunction(_)
+        | StreamEntry::NotifyWait(_)
+        | StreamEntry::ValueWait(_) => true,
+        StreamEntry::Signal { act, .. } => matches!(act, SignalAction::Await(_) | SignalAction::Take),
+        StreamEntry::Task { .. }
+        | StreamEntry::Record(_)
+        | StreamEntry::Wait(_)
+        | StreamEntry::Meet(_)
+        | StreamEntry::NotifyRecord(_)
+        | StreamEntry::Limit(_) => false,
     }
 }
 
@@ -500,16 +509,16 @@ pub(super) fn describe(allocation: &Allocation) -> String {
 /// If data flows, the result of `to` happens after the work before the call of `from`.
 fn flows(from: u32, to: u32, call: &CollectiveCall) -> bool {
     match &call.kind {
-        CollectiveKind::AllReduce { count, .. } => *count > 0,
-        CollectiveKind::Barrier => true,
-        CollectiveKind::Reduce { count, root, .. } => *count > 0 && *root == to,
-        CollectiveKind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
-        CollectiveKind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
-        CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
+        CollectiveOperation::AllReduce { count, .. } => *count > 0,
+        CollectiveOperation::Barrier => true,
+        CollectiveOperation::Reduce { count, root, .. } => *count > 0 && *root == to,
+        CollectiveOperation::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
+        CollectiveOperation::AllGather { blocks } => blocks.at(from as usize).1 > 0,
+        CollectiveOperation::Broadcast { count, root } | CollectiveOperation::Scatter { count, root } => {
             *count > 0 && *root == from
         }
-        CollectiveKind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
-        CollectiveKind::Send { .. } => false,
-        CollectiveKind::Recv { count, from: sender } => *count > 0 && *sender == from,
+        CollectiveOperation::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
+        CollectiveOperation::Send { .. } => false,
+        CollectiveOperation::Recv { count, from: sender } => *count > 0 && *sender == from,
     }
 }

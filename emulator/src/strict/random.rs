@@ -4,9 +4,9 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Random(SplitMix64);
+pub(crate) struct StrictRandom(SplitMix64);
 
-impl Random {
+impl StrictRandom {
     pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix64::seed_from_u64(seed))
     }
@@ -24,14 +24,14 @@ mod tests {
 
     #[test]
     fn the_published_sequence() {
-        let mut random = Random::new(1_234_567);
+        let mut random = StrictRandom::new(1_234_567);
         // High words of 6457827717110365317 and 3203168211198807973.
         assert_eq!([random.below(1 << 32), random.below(1 << 32)], [1_503_580_183, 745_795_716]);
     }
 
     #[test]
     fn numbers_stay_below_their_bound_and_reach_all() {
-        let mut random = Random::new(0);
+        let mut random = StrictRandom::new(0);
         let mut seen = [0; 5];
         (0..1000).for_each(|_| seen[random.below(5)] += 1);
         assert!(seen.iter().all(|count| (120..280).contains(count)), "{seen:?}");

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::clock::{ActorClock, HOST};
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::memory::access::AccessMode;
 use crate::memory::footprint::Footprint;
 
@@ -19,7 +19,7 @@ pub(crate) struct Touch {
     pub(crate) mode: AccessMode,
     /// Parameter of the C function.
     pub(crate) what: &'static str,
-    pub(crate) site: Option<Arc<Site>>,
+    pub(crate) site: Option<Arc<CallSite>>,
     /// A stream, or [`HOST`].
     pub(crate) actor: u64,
     pub(crate) step: u64,

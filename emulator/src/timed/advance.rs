@@ -7,16 +7,16 @@ use std::time::Instant;
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
 use crate::hccl::matching::Matching;
-use crate::runtime::stream::Stream;
+use crate::runtime::stream::StreamQueue;
 use crate::scheduler::launch::ReadyLaunch;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 use crate::scheduler::ran::MeasuredKernel;
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 use crate::timed::load::{LoadId, exchanged, product_ns};
 use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, VirtualSchedule, WaitEnd};
 
-impl State {
+impl MachineState {
     pub(crate) fn now_ns(&self) -> Option<u64> {
         self.timed.as_ref().map(|schedule| schedule.now_ns)
     }
@@ -243,7 +243,7 @@ impl State {
             let outcome = stream.time.outcome.take().map_or(Ok(()), Err);
             self.settle(id, outcome);
         }
-        let is_next = |stream: &Stream| stream.next_issue().is_some_and(|issued_ns| issued_ns <= now_ns);
+        let is_next = |stream: &StreamQueue| stream.next_issue().is_some_and(|issued_ns| issued_ns <= now_ns);
         while self.runtime.streams.get(&id).is_some_and(is_next) {
             if !self.start_head(id) {
                 if let Some(schedule) = &mut self.timed {
@@ -259,7 +259,7 @@ impl State {
         &mut self,
         id: u64,
         name: &'static str,
-        task: Option<Task>,
+        task: Option<StreamTask>,
         load: Option<LoadId>,
     ) {
         let Some(schedule) = &self.timed else { return };

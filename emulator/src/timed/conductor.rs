@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use super::Timed;
+use super::TimedMode;
 use super::schedule::{Blocked, NextEvent};
 use crate::machine::Machine;
 use crate::scheduler::conductor::Conductor;
@@ -16,12 +16,12 @@ use crate::scheduler::quiet::Quiet;
 use crate::scheduler::ran;
 use crate::scheduler::turnstile::{Stand, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 use crate::strict::deadlock;
 
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
-pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
+pub(crate) fn start(timed: &Arc<TimedMode>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     timed.turnstile.join();
     let mut conductor = TimedConductor {
         timed: Arc::clone(timed),
@@ -32,7 +32,7 @@ pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Co
 }
 
 struct TimedConductor {
-    timed: Arc<Timed>,
+    timed: Arc<TimedMode>,
     quiet: Quiet,
     /// Turnstile generation and observed time since which nothing can happen.
     is_stuck_since: Option<(u64, Duration)>,
@@ -85,7 +85,11 @@ impl TimedConductor {
         Some(Blocked::new(host.thread, wait.clone(), limit_ns))
     }
 
-    fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn launch<'a>(
+        &self,
+        machine: &'a Machine,
+        mut state: MutexGuard<'a, MachineState>,
+    ) -> MutexGuard<'a, MachineState> {
         while let Some(launch) = state.next_launch() {
             match launch {
                 ReadyLaunch::Task { stream, name, task, .. } => {

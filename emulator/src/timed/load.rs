@@ -1,7 +1,7 @@
 //! Cost of stream entries.
 //!
-//! The cost model of `ascend_tp_machine`, which the planner uses too, computes a [`Load`] when a
-//! call is planned. Equal loads are stored once.
+//! The cost model of `ascend_tp_machine`, which the planner uses too, computes a [`TimedLoad`] when
+//! a call is planned. Equal loads are stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use ascend_tp_machine::{
 };
 
 use super::timeline::{Lane, SpanKind, Timeline};
-use super::{Timed, nanoseconds};
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
+use super::{TimedMode, nanoseconds};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveOperation};
 use crate::memory::copy::Copy;
 use crate::scheduler::ran::MeasuredKernel;
 
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct TimedLoad {
     pub(crate) duration_ns: u64,
     pub(crate) kind: SpanKind,
     pub(crate) links: Vec<LinkLoad>,
@@ -27,7 +27,7 @@ pub(crate) struct Load {
     pub(crate) is_counted: bool,
 }
 
-impl Load {
+impl TimedLoad {
     /// Returns the load of work on one card.
     fn of_card(
         duration_us: f64,
@@ -48,17 +48,17 @@ impl Load {
 pub(crate) struct LoadId(u32);
 
 /// Name, bound, lane, duration, operations, bytes, and whether the work counts itself.
-type Content = (&'static str, &'static str, Lane, u64, u64, u64, bool);
+type LoadContent = (&'static str, &'static str, Lane, u64, u64, u64, bool);
 
 /// Distinct loads of operators and copies; there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    all: Vec<Load>,
-    by_content: HashMap<Content, LoadId>,
+    all: Vec<TimedLoad>,
+    by_content: HashMap<LoadContent, LoadId>,
 }
 
 impl Loads {
-    pub(crate) fn intern(&mut self, load: Load) -> LoadId {
+    pub(crate) fn intern(&mut self, load: TimedLoad) -> LoadId {
         let kind = &load.kind;
         let (flops, bytes) = (kind.flops.to_bits(), kind.bytes.to_bits());
         let content = (kind.name, kind.bound, kind.lane, load.duration_ns, flops, bytes, load.is_counted);
@@ -69,29 +69,34 @@ impl Loads {
         })
     }
 
-    pub(crate) fn of(&self, id: LoadId) -> &Load {
+    pub(crate) fn of(&self, id: LoadId) -> &TimedLoad {
         &self.all[id.0 as usize]
     }
 }
 
 /// Keys: communicator, exchange, bytes and duration of the fused product.
-pub(crate) type ExchangeLoads = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
+pub(crate) type ExchangeLoads = HashMap<(u64, Exchange, u64, u64), Arc<TimedLoad>>;
 
-impl Timed {
-    pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
+impl TimedMode {
+    pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> TimedLoad {
         let cost = OperatorCost::of(&self.profile, work);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
-        Load::of_card(cost.duration_us, name, bound, lane, work.flops(), work.bytes(), timeline)
+        TimedLoad::of_card(cost.duration_us, name, bound, lane, work.flops(), work.bytes(), timeline)
     }
 
-    pub(crate) fn counted(&self, name: &'static str, work: MeasuredKernel, timeline: &mut Timeline) -> Load {
+    pub(crate) fn counted(
+        &self,
+        name: &'static str,
+        work: MeasuredKernel,
+        timeline: &mut Timeline,
+    ) -> TimedLoad {
         let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
-        Load::of_card(cost.duration_us, name, bound, lane, 0.0, work.bytes as f64, timeline)
+        TimedLoad::of_card(cost.duration_us, name, bound, lane, 0.0, work.bytes as f64, timeline)
     }
 
     /// The copy is within a card, between a card and the host, or between two cards.
-    pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Load {
+    pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> TimedLoad {
         let bytes = copy.width * copy.height;
         let (bound, duration_us) = match (copy.into.card(), copy.from.card()) {
             (Some(into), Some(from)) if into == from => {
@@ -111,7 +116,7 @@ impl Timed {
             }
             _ => ("host link", self.transfer_us(bytes)),
         };
-        Load::of_card(duration_us, name, bound, Lane::Copy, 0.0, bytes as f64, timeline)
+        TimedLoad::of_card(duration_us, name, bound, Lane::Copy, 0.0, bytes as f64, timeline)
     }
 
     /// Returns the time of a copy between host and card, in microseconds.
@@ -126,13 +131,18 @@ impl Timed {
         bytes: usize,
         accesses: &[Access],
         timeline: &mut Timeline,
-    ) -> Load {
+    ) -> TimedLoad {
         let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
         let moved = (bytes * accesses.len()) as f64;
-        Load::of_card(pass_us(&self.profile, operands), name, "memory", Lane::Copy, 0.0, moved, timeline)
+        TimedLoad::of_card(pass_us(&self.profile, operands), name, "memory", Lane::Copy, 0.0, moved, timeline)
     }
 
-    pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {
+    pub(crate) fn exchange(
+        &self,
+        calls: &[&CollectiveCall],
+        cards: &[u32],
+        timeline: &mut Timeline,
+    ) -> TimedLoad {
         let (exchange, bytes) = exchanged(calls);
         let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
         let product_us = product_ns(calls) as f64 / 1000.0;
@@ -142,7 +152,7 @@ impl Timed {
         let total = timeline.place(name, bound, Lane::Communication);
         let group = Some(Arc::from(cards));
         let kind = SpanKind { name, bound, lane: Lane::Communication, flops: 0.0, bytes, group, total };
-        Load {
+        TimedLoad {
             duration_ns: nanoseconds(cost.duration_us),
             kind,
             links: cost.links(&self.topology, &on),
@@ -166,15 +176,17 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     let world = calls.len();
     let sum = |blocks: &Blocks| (0..world).map(|rank| blocks.at(rank).1).sum::<u64>();
     let (exchange, elements) = match &first.kind {
-        CollectiveKind::AllReduce { count, .. } => (Exchange::AllReduce, *count),
-        CollectiveKind::Reduce { count, .. } => (Exchange::Reduce, *count),
-        CollectiveKind::ReduceScatter { blocks, .. } => (Exchange::ReduceScatter, sum(blocks)),
-        CollectiveKind::AllGather { blocks } => (Exchange::AllGather, sum(blocks)),
-        CollectiveKind::Broadcast { count, .. } => (Exchange::Broadcast, *count),
-        CollectiveKind::Scatter { count, .. } => (Exchange::Scatter, count * world as u64),
-        CollectiveKind::AllToAll { .. } => {
+        CollectiveOperation::AllReduce { count, .. } => (Exchange::AllReduce, *count),
+        CollectiveOperation::Reduce { count, .. } => (Exchange::Reduce, *count),
+        CollectiveOperation::ReduceScatter { blocks, .. } => (Exchange::ReduceScatter, sum(blocks)),
+        CollectiveOperation::AllGather { blocks } => (Exchange::AllGather, sum(blocks)),
+        CollectiveOperation::Broadcast { count, .. } => (Exchange::Broadcast, *count),
+        CollectiveOperation::Scatter { count, .. } => (Exchange::Scatter, count * world as u64),
+        CollectiveOperation::AllToAll { .. } => {
             let blocks = |call: &CollectiveCall| match &call.kind {
-                CollectiveKind::AllToAll { send, .. } => (0..world).map(|rank| send.at(rank).1).collect(),
+                CollectiveOperation::AllToAll { send, .. } => {
+                    (0..world).map(|rank| send.at(rank).1).collect()
+                }
                 _ => Vec::new(),
             };
             let sent: Vec<Vec<u64>> = calls.iter().map(|call| blocks(call)).collect();
@@ -182,8 +194,8 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
             let most = sent.iter().map(|blocks| blocks.iter().sum()).max().unwrap_or(0);
             (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, most)
         }
-        CollectiveKind::Barrier => (Exchange::Barrier, 0),
-        CollectiveKind::Send { count, .. } | CollectiveKind::Recv { count, .. } => {
+        CollectiveOperation::Barrier => (Exchange::Barrier, 0),
+        CollectiveOperation::Send { count, .. } | CollectiveOperation::Recv { count, .. } => {
             (Exchange::SendRecv, *count)
         }
     };

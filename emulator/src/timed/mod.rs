@@ -35,7 +35,7 @@ pub(crate) fn nanoseconds(us: f64) -> u64 {
 }
 
 #[derive(Debug)]
-pub(crate) struct Timed {
+pub(crate) struct TimedMode {
     pub(crate) profile: Profile,
     pub(crate) topology: Topology,
     /// Host time of virtual time 0.
@@ -61,7 +61,7 @@ pub(crate) enum VirtualCost<'a> {
     Nothing,
 }
 
-impl Timed {
+impl TimedMode {
     pub(crate) fn new(config: &Config, epoch: Instant) -> Self {
         let host = &config.profile.coefficients.host;
         Self {

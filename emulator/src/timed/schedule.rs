@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ascend_tp_machine::collective::{LinkLoad, slow_downs};
 
-use super::Timed;
-use super::load::{ExchangeLoads, Load, Loads};
+use super::TimedMode;
+use super::load::{ExchangeLoads, Loads, TimedLoad};
 use super::timeline::{Lane, Timeline};
 use crate::base::failure::Failure;
 use crate::hccl::matching::Matching;
@@ -39,7 +39,7 @@ impl Blocked {
 #[derive(Debug)]
 pub(super) struct MovingCollective {
     pub(super) matching: Box<Matching>,
-    pub(super) load: Arc<Load>,
+    pub(super) load: Arc<TimedLoad>,
     pub(super) cards: Vec<u32>,
     pub(super) outcome: Result<(), Failure>,
     pub(super) start_ns: u64,
@@ -61,7 +61,7 @@ pub(crate) enum NextEvent {
 
 #[derive(Debug)]
 pub(crate) struct VirtualSchedule {
-    pub(super) timed: Arc<Timed>,
+    pub(super) timed: Arc<TimedMode>,
     pub(super) now_ns: u64,
     /// Pending events as (time, card, stream).
     pub(super) due: BinaryHeap<Reverse<(u64, u32, u64)>>,
@@ -87,7 +87,7 @@ pub(crate) struct VirtualSchedule {
 }
 
 impl VirtualSchedule {
-    pub(crate) fn new(timed: &Arc<Timed>, cards: usize) -> Self {
+    pub(crate) fn new(timed: &Arc<TimedMode>, cards: usize) -> Self {
         Self {
             timed: Arc::clone(timed),
             now_ns: 0,

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use ascend_tp_machine::{Launch, Work};
 
-use super::load::{Load, LoadId};
+use super::load::{LoadId, TimedLoad};
 use super::schedule::VirtualSchedule;
 use crate::machine::{Machine, WakeSource};
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 use crate::scheduler::pool::Without;
 use crate::scheduler::turnstile::Turnstile;
 use crate::scheduler::wait::Wait;
@@ -40,12 +40,12 @@ impl Machine {
         name: &'static str,
         cost: &VirtualCost<'_>,
         without: Without,
-        task: Task,
-    ) -> Entry {
+        task: StreamTask,
+    ) -> StreamEntry {
         let load = self.load_of(name, cost);
         let task = (self.has_numbers() || without == Without::Same).then_some(task);
         let is_brief = matches!(cost, VirtualCost::Copy(copy) if copy.is_brief());
-        Entry::Task { name, task, load, is_brief }
+        StreamEntry::Task { name, task, load, is_brief }
     }
 
     fn load_of(&self, name: &'static str, cost: &VirtualCost<'_>) -> Option<LoadId> {
@@ -59,7 +59,10 @@ impl Machine {
             VirtualCost::Kernel => timed.operator(name, &Work::of(&least()), timeline),
             VirtualCost::Counted(known) => {
                 let launch = known.clone().unwrap_or_else(least);
-                Load { is_counted: true, ..timed.operator(launch.operator, &Work::of(&launch), timeline) }
+                TimedLoad {
+                    is_counted: true,
+                    ..timed.operator(launch.operator, &Work::of(&launch), timeline)
+                }
             }
             VirtualCost::Nothing => return None,
         };

@@ -27,19 +27,19 @@ impl fmt::Display for Failed {
     }
 }
 
-pub(crate) type Outcome<T = ()> = Result<T, Failed>;
+pub(crate) type StormResult<T = ()> = Result<T, Failed>;
 
-pub(crate) trait Status {
+pub(crate) trait StatusNumber {
     fn number(self) -> i64;
 }
 
-impl Status for aclError {
+impl StatusNumber for aclError {
     fn number(self) -> i64 {
         i64::from(self)
     }
 }
 
-impl Status for HcclResult {
+impl StatusNumber for HcclResult {
     fn number(self) -> i64 {
         i64::from(self.0)
     }
@@ -95,7 +95,7 @@ impl Api {
         Self { table }
     }
 
-    pub(crate) fn outcome(&self, call: &'static str, status: impl Status) -> Outcome {
+    pub(crate) fn outcome(&self, call: &'static str, status: impl StatusNumber) -> StormResult {
         let code = status.number();
         if code == 0 { Ok(()) } else { Err(Failed { call, code, message: self.message() }) }
     }
@@ -111,39 +111,39 @@ impl Api {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    pub(crate) fn init(&self) -> Outcome {
+    pub(crate) fn init(&self) -> StormResult {
         call!(self, aclInit(null()))
     }
 
-    pub(crate) fn finalize(&self) -> Outcome {
+    pub(crate) fn finalize(&self) -> StormResult {
         call!(self, aclFinalize())
     }
 
-    pub(crate) fn create_context(&self, device: i32) -> Outcome<aclrtContext> {
+    pub(crate) fn create_context(&self, device: i32) -> StormResult<aclrtContext> {
         let mut context = null_mut();
         call!(self, aclrtCreateContext(&raw mut context, device)).map(|()| context)
     }
 
-    pub(crate) fn create_stream(&self) -> Outcome<aclrtStream> {
+    pub(crate) fn create_stream(&self) -> StormResult<aclrtStream> {
         let mut stream = null_mut();
         call!(self, aclrtCreateStream(&raw mut stream)).map(|()| stream)
     }
 
-    pub(crate) fn synchronize(&self, stream: aclrtStream) -> Outcome {
+    pub(crate) fn synchronize(&self, stream: aclrtStream) -> StormResult {
         call!(self, aclrtSynchronizeStream(stream))
     }
 
-    pub(crate) fn synchronize_within(&self, stream: aclrtStream, limit: Duration) -> Outcome {
+    pub(crate) fn synchronize_within(&self, stream: aclrtStream, limit: Duration) -> StormResult {
         call!(self, aclrtSynchronizeStreamWithTimeout(stream, limit.as_millis() as i32))
     }
 
-    pub(crate) fn is_complete(&self, stream: aclrtStream) -> Outcome<bool> {
+    pub(crate) fn is_complete(&self, stream: aclrtStream) -> StormResult<bool> {
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
         call!(self, aclrtStreamQuery(stream, &raw mut status))?;
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
-    pub(crate) fn create_event(&self, making: EventCreation) -> Outcome<aclrtEvent> {
+    pub(crate) fn create_event(&self, making: EventCreation) -> StormResult<aclrtEvent> {
         let mut event = null_mut();
         match making {
             EventCreation::Plain => call!(self, aclrtCreateEvent(&raw mut event)),
@@ -153,47 +153,47 @@ impl Api {
         Ok(event)
     }
 
-    pub(crate) fn is_recorded(&self, event: aclrtEvent) -> Outcome<bool> {
+    pub(crate) fn is_recorded(&self, event: aclrtEvent) -> StormResult<bool> {
         let mut status = aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY;
         call!(self, aclrtQueryEventStatus(event, &raw mut status))?;
         Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
     }
 
-    pub(crate) fn is_waited(&self, event: aclrtEvent) -> Outcome<bool> {
+    pub(crate) fn is_waited(&self, event: aclrtEvent) -> StormResult<bool> {
         let mut status = aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_NOT_READY;
         call!(self, aclrtQueryEventWaitStatus(event, &raw mut status))?;
         Ok(status == aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_COMPLETE)
     }
 
-    pub(crate) fn create_notify(&self) -> Outcome<aclrtNotify> {
+    pub(crate) fn create_notify(&self) -> StormResult<aclrtNotify> {
         let mut notify = null_mut();
         young!(self, aclrtCreateNotify(&raw mut notify, 0)).map(|()| notify)
     }
 
-    pub(crate) fn malloc(&self, bytes: u64) -> Outcome<*mut c_void> {
+    pub(crate) fn malloc(&self, bytes: u64) -> StormResult<*mut c_void> {
         let mut address = null_mut();
         let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
         call!(self, aclrtMalloc(&raw mut address, bytes as usize, policy)).map(|()| address)
     }
 
-    pub(crate) fn upload(&self, to: *mut c_void, bytes: &[u8]) -> Outcome {
+    pub(crate) fn upload(&self, to: *mut c_void, bytes: &[u8]) -> StormResult {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpy(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind))
     }
 
-    pub(crate) fn download(&self, from: *const c_void, bytes: u64) -> Outcome<Vec<u8>> {
+    pub(crate) fn download(&self, from: *const c_void, bytes: u64) -> StormResult<Vec<u8>> {
         let mut read = vec![0_u8; bytes as usize];
         let kind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
         call!(self, aclrtMemcpy(read.as_mut_ptr().cast(), read.len(), from, read.len(), kind))?;
         Ok(read)
     }
 
-    pub(crate) fn fill(&self, at: *mut c_void, bytes: u64, value: u8, stream: aclrtStream) -> Outcome {
+    pub(crate) fn fill(&self, at: *mut c_void, bytes: u64, value: u8, stream: aclrtStream) -> StormResult {
         call!(self, aclrtMemsetAsync(at, bytes as usize, i32::from(value), bytes as usize, stream))
     }
 
     /// The pageable memory was read when the call returns.
-    pub(crate) fn load(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome {
+    pub(crate) fn load(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> StormResult {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpyAsync(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind, stream))
     }
@@ -204,7 +204,7 @@ impl Api {
         to: *mut c_void,
         bytes: &[u8],
         stream: aclrtStream,
-    ) -> Outcome<*mut c_void> {
+    ) -> StormResult<*mut c_void> {
         let mut host = null_mut();
         call!(self, aclrtMallocHost(&raw mut host, bytes.len()))?;
         // SAFETY: new page-locked memory of this length.
@@ -228,12 +228,12 @@ impl Api {
         }
     }
 
-    fn destroy(&self, tensors: &[*mut aclTensor]) -> Outcome {
+    fn destroy(&self, tensors: &[*mut aclTensor]) -> StormResult {
         tensors.iter().try_for_each(|tensor| call!(self, aclDestroyTensor(*tensor)))
     }
 
     /// Computes y += x in int32.
-    pub(crate) fn add(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+    pub(crate) fn add(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> StormResult {
         let of = |at| self.tensor(aclDataType::ACL_INT32, at, &[count]);
         let (x, y) = (of(x), of(y));
         let (mut one, create) = (1_i32, self.table.aclCreateScalar);
@@ -247,12 +247,17 @@ impl Api {
     }
 
     /// Computes y += x in int32, with the copy engine.
-    pub(crate) fn reduce_async(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+    pub(crate) fn reduce_async(
+        &self,
+        [x, y]: [*mut c_void; 2],
+        count: u64,
+        stream: aclrtStream,
+    ) -> StormResult {
         let (kind, element) = (aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, aclDataType::ACL_INT32);
         young!(self, aclrtReduceAsync(y, x, 4 * count, kind, element, stream, null_mut()))
     }
 
-    pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+    pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> StormResult {
         let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
         let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);
         let plan = |bytes, executor| {
@@ -268,7 +273,7 @@ impl Api {
         [x, y, z]: [*mut c_void; 3],
         [m, k, n]: [u64; 3],
         stream: aclrtStream,
-    ) -> Outcome {
+    ) -> StormResult {
         let of = |at, dims: [u64; 2]| self.tensor(aclDataType::ACL_FLOAT, at, &dims);
         let (x, y, z) = (of(x, [m, k]), of(y, [k, n]), of(z, [m, n]));
         let plan = |bytes, executor| call!(self, aclnnMatmulGetWorkspaceSize(x, y, z, 0, bytes, executor));
@@ -278,10 +283,10 @@ impl Api {
 
     fn run(
         &self,
-        plan: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Outcome,
+        plan: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> StormResult,
         second: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus,
         stream: aclrtStream,
-    ) -> Outcome {
+    ) -> StormResult {
         let (mut bytes, mut executor) = (0, null_mut());
         plan(&raw mut bytes, &raw mut executor)?;
         let workspace = if bytes == 0 { null_mut() } else { self.malloc(bytes)? };
@@ -295,7 +300,7 @@ impl Api {
         Ok(())
     }
 
-    pub(crate) fn kernel(&self, name: &CStr) -> Outcome<aclrtFuncHandle> {
+    pub(crate) fn kernel(&self, name: &CStr) -> StormResult<aclrtFuncHandle> {
         let path =
             std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
         let (path, mut binary, mut function) = (path.unwrap_or_default(), null_mut(), null_mut());
@@ -304,13 +309,13 @@ impl Api {
         Ok(function)
     }
 
-    pub(crate) fn root_info(&self) -> Outcome<Vec<u8>> {
+    pub(crate) fn root_info(&self) -> StormResult<Vec<u8>> {
         let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
         call!(self, HcclGetRootInfo(&raw mut *info))?;
         Ok(info.internal.iter().flat_map(|byte| byte.to_ne_bytes()).collect())
     }
 
-    pub(crate) fn join(&self, info: &[u8], world: usize, member: usize) -> Outcome<HcclComm> {
+    pub(crate) fn join(&self, info: &[u8], world: usize, member: usize) -> StormResult<HcclComm> {
         let mut root = Box::new(HcclRootInfo { internal: [0; 4108] });
         for (into, from) in root.internal.iter_mut().zip(info) {
             *into = from.cast_signed() as c_char;
@@ -327,7 +332,7 @@ impl Api {
         ranks: &mut [u32],
         number: u64,
         member: usize,
-    ) -> Outcome<HcclComm> {
+    ) -> StormResult<HcclComm> {
         // SAFETY: a C structure of numbers and characters, for which zeros are valid.
         let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
         let header = (size_of::<HcclCommConfig>() as u64).to_le_bytes().into_iter();
@@ -344,7 +349,7 @@ impl Api {
     }
 
     /// Every process that has the key may import the memory.
-    pub(crate) fn export(&self, at: *mut c_void, bytes: u64) -> Outcome<String> {
+    pub(crate) fn export(&self, at: *mut c_void, bytes: u64) -> StormResult<String> {
         let mut key = [0 as c_char; 65];
         // Flag 1: any process may import.
         young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
@@ -356,13 +361,13 @@ impl Api {
             .collect())
     }
 
-    pub(crate) fn import(&self, key: &str) -> Outcome<*mut c_void> {
+    pub(crate) fn import(&self, key: &str) -> StormResult<*mut c_void> {
         let (key, mut address) = (CString::new(key).unwrap_or_default(), null_mut());
         // Flag 1: the card may differ.
         young!(self, aclrtIpcMemImportByKey(&raw mut address, key.as_ptr(), 1)).map(|()| address)
     }
 
-    pub(crate) fn close(&self, key: &str) -> Outcome {
+    pub(crate) fn close(&self, key: &str) -> StormResult {
         let key = CString::new(key).unwrap_or_default();
         young!(self, aclrtIpcMemClose(key.as_ptr()))
     }

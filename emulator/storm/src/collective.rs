@@ -2,11 +2,11 @@
 //!
 //! The rules come from HCCL's documentation and share no code with the emulator.
 
-use crate::element::{Element, Reduction, fold};
+use crate::element::{Reduction, StormElement, fold};
 use crate::random::scramble;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StormCollective {
     AllReduce(Reduction),
     Reduce(Reduction),
     ReduceScatter(Reduction),
@@ -26,9 +26,9 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) kind: Kind,
-    pub(crate) element: Element,
+pub(crate) struct StormCall {
+    pub(crate) kind: StormCollective,
+    pub(crate) element: StormElement,
     /// Elements of a buffer or of a member's block.
     pub(crate) count: u64,
     /// Root or sender, modulo the number of members.
@@ -42,7 +42,7 @@ pub(crate) struct Call {
 /// Bytes at an offset of a receive buffer.
 pub(crate) type ReceivedPiece = (u64, Vec<u8>);
 
-impl Call {
+impl StormCall {
     #[must_use]
     pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
@@ -56,7 +56,7 @@ impl Call {
     #[must_use]
     pub(crate) const fn is_called_by(&self, world: usize, member: usize) -> bool {
         match self.kind {
-            Kind::SendRecv => member == self.root(world) || member == self.receiver(world),
+            StormCollective::SendRecv => member == self.root(world) || member == self.receiver(world),
             _ => true,
         }
     }
@@ -64,10 +64,10 @@ impl Call {
     #[must_use]
     pub(crate) const fn reduction(&self) -> Option<Reduction> {
         match self.kind {
-            Kind::AllReduce(how)
-            | Kind::Reduce(how)
-            | Kind::ReduceScatter(how)
-            | Kind::ReduceScatterV(how) => Some(how),
+            StormCollective::AllReduce(how)
+            | StormCollective::Reduce(how)
+            | StormCollective::ReduceScatter(how)
+            | StormCollective::ReduceScatterV(how) => Some(how),
             _ => None,
         }
     }
@@ -100,7 +100,7 @@ impl Call {
     /// Returns (displacement, count) to or from each member in an uneven all-to-all.
     #[must_use]
     pub(crate) fn row(&self, world: usize, member: usize, is_send: bool) -> Vec<(u64, u64)> {
-        let gap = u64::from(self.kind == Kind::AllToAllV);
+        let gap = u64::from(self.kind == StormCollective::AllToAllV);
         let mut end = 0;
         let block = |other: usize| {
             let count = if is_send { self.cell(member, other) } else { self.cell(other, member) };
@@ -116,14 +116,22 @@ impl Call {
     pub(crate) fn sends(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
         match self.kind {
-            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::AllGather | Kind::Batch => self.count,
-            Kind::ReduceScatter(_) | Kind::AllToAll => self.count * world as u64,
-            Kind::ReduceScatterV(_) => extent(&self.blocks(world)),
-            Kind::AllGatherV => self.blocks(world)[member].1,
-            Kind::Broadcast | Kind::SendRecv if is_root => self.count,
-            Kind::Scatter if is_root => self.count * world as u64,
-            Kind::AllToAllV | Kind::AllToAllVC => extent(&self.row(world, member, true)),
-            Kind::Broadcast | Kind::SendRecv | Kind::Scatter | Kind::Barrier => 0,
+            StormCollective::AllReduce(_)
+            | StormCollective::Reduce(_)
+            | StormCollective::AllGather
+            | StormCollective::Batch => self.count,
+            StormCollective::ReduceScatter(_) | StormCollective::AllToAll => self.count * world as u64,
+            StormCollective::ReduceScatterV(_) => extent(&self.blocks(world)),
+            StormCollective::AllGatherV => self.blocks(world)[member].1,
+            StormCollective::Broadcast | StormCollective::SendRecv if is_root => self.count,
+            StormCollective::Scatter if is_root => self.count * world as u64,
+            StormCollective::AllToAllV | StormCollective::AllToAllVC => {
+                extent(&self.row(world, member, true))
+            }
+            StormCollective::Broadcast
+            | StormCollective::SendRecv
+            | StormCollective::Scatter
+            | StormCollective::Barrier => 0,
         }
     }
 
@@ -132,15 +140,23 @@ impl Call {
     pub(crate) fn receives(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
         match self.kind {
-            Kind::AllReduce(_) | Kind::ReduceScatter(_) | Kind::Scatter | Kind::Batch => self.count,
-            Kind::ReduceScatterV(_) => self.blocks(world)[member].1,
-            Kind::AllGather | Kind::AllToAll => self.count * world as u64,
-            Kind::AllGatherV => extent(&self.blocks(world)),
-            Kind::Reduce(_) if is_root => self.count,
-            Kind::Broadcast if !is_root => self.count,
-            Kind::SendRecv if member == self.receiver(world) => self.count,
-            Kind::AllToAllV | Kind::AllToAllVC => extent(&self.row(world, member, false)),
-            Kind::Reduce(_) | Kind::Broadcast | Kind::SendRecv | Kind::Barrier => 0,
+            StormCollective::AllReduce(_)
+            | StormCollective::ReduceScatter(_)
+            | StormCollective::Scatter
+            | StormCollective::Batch => self.count,
+            StormCollective::ReduceScatterV(_) => self.blocks(world)[member].1,
+            StormCollective::AllGather | StormCollective::AllToAll => self.count * world as u64,
+            StormCollective::AllGatherV => extent(&self.blocks(world)),
+            StormCollective::Reduce(_) if is_root => self.count,
+            StormCollective::Broadcast if !is_root => self.count,
+            StormCollective::SendRecv if member == self.receiver(world) => self.count,
+            StormCollective::AllToAllV | StormCollective::AllToAllVC => {
+                extent(&self.row(world, member, false))
+            }
+            StormCollective::Reduce(_)
+            | StormCollective::Broadcast
+            | StormCollective::SendRecv
+            | StormCollective::Barrier => 0,
         }
     }
 
@@ -148,15 +164,21 @@ impl Call {
     #[must_use]
     pub(crate) const fn in_place_shift(&self, member: usize) -> (u64, u64) {
         match self.kind {
-            Kind::ReduceScatter(_) => (0, member as u64 * self.count),
-            Kind::AllGather => (member as u64 * self.count, 0),
+            StormCollective::ReduceScatter(_) => (0, member as u64 * self.count),
+            StormCollective::AllGather => (member as u64 * self.count, 0),
             _ => (0, 0),
         }
     }
 
     #[must_use]
     pub(crate) const fn may_be_in_place(&self) -> bool {
-        matches!(self.kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) | Kind::AllGather)
+        matches!(
+            self.kind,
+            StormCollective::AllReduce(_)
+                | StormCollective::Reduce(_)
+                | StormCollective::ReduceScatter(_)
+                | StormCollective::AllGather
+        )
     }
 
     /// Returns the data that each member receives, given the data that each sends.
@@ -177,42 +199,42 @@ impl Call {
         let whole = (0, self.count);
         let (root, members) = (self.root(world), 0..world);
         match self.kind {
-            Kind::Barrier => vec![Vec::new(); world],
-            Kind::AllReduce(reduction) => vec![vec![(0, reduced(reduction, whole))]; world],
-            Kind::Reduce(reduction) => {
+            StormCollective::Barrier => vec![Vec::new(); world],
+            StormCollective::AllReduce(reduction) => vec![vec![(0, reduced(reduction, whole))]; world],
+            StormCollective::Reduce(reduction) => {
                 let total = reduced(reduction, whole);
                 members
                     .map(|member| if member == root { vec![(0, total.clone())] } else { Vec::new() })
                     .collect()
             }
-            Kind::ReduceScatter(reduction) => {
+            StormCollective::ReduceScatter(reduction) => {
                 members.map(|member| vec![(0, reduced(reduction, uniform(member)))]).collect()
             }
-            Kind::ReduceScatterV(reduction) => {
+            StormCollective::ReduceScatterV(reduction) => {
                 self.blocks(world).into_iter().map(|block| vec![(0, reduced(reduction, block))]).collect()
             }
-            Kind::AllGather => {
+            StormCollective::AllGather => {
                 let all: Vec<ReceivedPiece> =
                     members.map(|from| (uniform(from).0 * size, cut(from, whole))).collect();
                 vec![all; world]
             }
-            Kind::AllGatherV => {
+            StormCollective::AllGatherV => {
                 let blocks = self.blocks(world).into_iter().enumerate();
                 let all: Vec<ReceivedPiece> =
                     blocks.map(|(from, (at, count))| (at * size, cut(from, (0, count)))).collect();
                 vec![all; world]
             }
-            Kind::Broadcast => {
+            StormCollective::Broadcast => {
                 let data = cut(root, whole);
                 members
                     .map(|member| if member == root { Vec::new() } else { vec![(0, data.clone())] })
                     .collect()
             }
-            Kind::Scatter => members.map(|member| vec![(0, cut(root, uniform(member)))]).collect(),
-            Kind::AllToAll => members
+            StormCollective::Scatter => members.map(|member| vec![(0, cut(root, uniform(member)))]).collect(),
+            StormCollective::AllToAll => members
                 .map(|to| (0..world).map(|from| (uniform(from).0 * size, cut(from, uniform(to)))).collect())
                 .collect(),
-            Kind::AllToAllV | Kind::AllToAllVC => members
+            StormCollective::AllToAllV | StormCollective::AllToAllVC => members
                 .map(|to| {
                     let places = self.row(world, to, false).into_iter().enumerate();
                     places
@@ -220,12 +242,12 @@ impl Call {
                         .collect()
                 })
                 .collect(),
-            Kind::SendRecv => {
+            StormCollective::SendRecv => {
                 let receiver = self.receiver(world);
                 let got = |member| if member == receiver { vec![(0, cut(root, whole))] } else { Vec::new() };
                 members.map(got).collect()
             }
-            Kind::Batch => {
+            StormCollective::Batch => {
                 members.map(|member| vec![(0, cut((member + world - 1) % world, whole))]).collect()
             }
         }
@@ -240,37 +262,49 @@ fn extent(blocks: &[(u64, u64)]) -> u64 {
 mod tests {
     use super::*;
 
-    fn call(kind: Kind, count: u64) -> Call {
-        Call { kind, element: Element::U8, count, root: 1, in_place: false, salt: 7 }
+    fn call(kind: StormCollective, count: u64) -> StormCall {
+        StormCall { kind, element: StormElement::U8, count, root: 1, in_place: false, salt: 7 }
     }
 
     #[test]
     fn what_is_received_is_what_the_documents_say() {
         let sent = [vec![1, 2, 3, 4], vec![5, 6, 7, 8]];
         let results = |kind, count| call(kind, count).results(&sent);
-        assert_eq!(results(Kind::AllReduce(Reduction::Sum), 4), vec![vec![(0, vec![6, 8, 10, 12])]; 2]);
-        assert_eq!(results(Kind::Reduce(Reduction::Max), 4), [vec![], vec![(0, vec![5, 6, 7, 8])]]);
         assert_eq!(
-            results(Kind::ReduceScatter(Reduction::Min), 2),
+            results(StormCollective::AllReduce(Reduction::Sum), 4),
+            vec![vec![(0, vec![6, 8, 10, 12])]; 2]
+        );
+        assert_eq!(
+            results(StormCollective::Reduce(Reduction::Max), 4),
+            [vec![], vec![(0, vec![5, 6, 7, 8])]]
+        );
+        assert_eq!(
+            results(StormCollective::ReduceScatter(Reduction::Min), 2),
             [vec![(0, vec![1, 2])], vec![(0, vec![3, 4])]]
         );
-        assert_eq!(results(Kind::AllGather, 4), vec![vec![(0, vec![1, 2, 3, 4]), (4, vec![5, 6, 7, 8])]; 2]);
-        assert_eq!(results(Kind::Broadcast, 4), [vec![(0, vec![5, 6, 7, 8])], vec![]]);
-        assert_eq!(results(Kind::Scatter, 2), [vec![(0, vec![5, 6])], vec![(0, vec![7, 8])]]);
-        assert_eq!(results(Kind::AllToAll, 2)[1], [(0, vec![3, 4]), (2, vec![7, 8])]);
-        assert_eq!(results(Kind::SendRecv, 4), [vec![(0, vec![5, 6, 7, 8])], vec![]]);
-        assert_eq!(results(Kind::Batch, 4), [vec![(0, vec![5, 6, 7, 8])], vec![(0, vec![1, 2, 3, 4])]]);
+        assert_eq!(
+            results(StormCollective::AllGather, 4),
+            vec![vec![(0, vec![1, 2, 3, 4]), (4, vec![5, 6, 7, 8])]; 2]
+        );
+        assert_eq!(results(StormCollective::Broadcast, 4), [vec![(0, vec![5, 6, 7, 8])], vec![]]);
+        assert_eq!(results(StormCollective::Scatter, 2), [vec![(0, vec![5, 6])], vec![(0, vec![7, 8])]]);
+        assert_eq!(results(StormCollective::AllToAll, 2)[1], [(0, vec![3, 4]), (2, vec![7, 8])]);
+        assert_eq!(results(StormCollective::SendRecv, 4), [vec![(0, vec![5, 6, 7, 8])], vec![]]);
+        assert_eq!(
+            results(StormCollective::Batch, 4),
+            [vec![(0, vec![5, 6, 7, 8])], vec![(0, vec![1, 2, 3, 4])]]
+        );
     }
 
     #[test]
     fn nobody_receives_beyond_the_receive_buffer() {
         let kinds = [
-            Kind::ReduceScatterV(Reduction::Sum),
-            Kind::AllGatherV,
-            Kind::AllToAllV,
-            Kind::AllToAllVC,
-            Kind::AllToAll,
-            Kind::Barrier,
+            StormCollective::ReduceScatterV(Reduction::Sum),
+            StormCollective::AllGatherV,
+            StormCollective::AllToAllV,
+            StormCollective::AllToAllVC,
+            StormCollective::AllToAll,
+            StormCollective::Barrier,
         ];
         for kind in kinds {
             for (count, world) in [(0, 2), (1, 3), (17, 4), (64, 8)] {

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use crate::random::scramble;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Element {
+pub(crate) enum StormElement {
     I8,
     I16,
     I32,
@@ -32,7 +32,7 @@ pub(crate) enum Reduction {
     Min,
 }
 
-impl Element {
+impl StormElement {
     pub(crate) const MOVED: &[Self] = &[
         Self::I8,
         Self::I16,
@@ -125,7 +125,7 @@ impl Reduction {
     }
 }
 
-pub(crate) fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction) {
+pub(crate) fn fold(into: &mut [u8], from: &[u8], element: StormElement, reduction: Reduction) {
     macro_rules! whole {
         ($type:ty) => {
             each::<{ size_of::<$type>() }>(into, from, |a, b| {
@@ -167,18 +167,18 @@ pub(crate) fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Re
         };
     }
     match element {
-        Element::I8 => whole!(i8),
-        Element::I16 => whole!(i16),
-        Element::I32 => whole!(i32),
-        Element::I64 => whole!(i64),
-        Element::U8 => whole!(u8),
-        Element::U16 => whole!(u16),
-        Element::U32 => whole!(u32),
-        Element::U64 => whole!(u64),
-        Element::F16 => float!(f16),
-        Element::Bf16 => float!(bf16),
-        Element::F32 => float!(f32),
-        Element::F64 => float!(f64),
+        StormElement::I8 => whole!(i8),
+        StormElement::I16 => whole!(i16),
+        StormElement::I32 => whole!(i32),
+        StormElement::I64 => whole!(i64),
+        StormElement::U8 => whole!(u8),
+        StormElement::U16 => whole!(u16),
+        StormElement::U32 => whole!(u32),
+        StormElement::U64 => whole!(u64),
+        StormElement::F16 => float!(f16),
+        StormElement::Bf16 => float!(bf16),
+        StormElement::F32 => float!(f32),
+        StormElement::F64 => float!(f64),
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn sums_of_eight_small_numbers_are_exact_in_every_type_and_order() {
-        for element in Element::REDUCED.iter().copied() {
+        for element in StormElement::REDUCED.iter().copied() {
             let ranks: Vec<Vec<u8>> = (0..8).map(|rank| element.small(rank, 100)).collect();
             for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min] {
                 let folded = |order: &mut dyn Iterator<Item = &Vec<u8>>| {
@@ -216,10 +216,10 @@ mod tests {
     #[test]
     fn integers_wrap() {
         let mut total = vec![200_u8];
-        fold(&mut total, &[100], Element::U8, Reduction::Sum);
+        fold(&mut total, &[100], StormElement::U8, Reduction::Sum);
         assert_eq!(total, [44]);
         let mut largest = 1_i16.to_le_bytes();
-        fold(&mut largest, &(-1_i16).to_le_bytes(), Element::I16, Reduction::Max);
+        fold(&mut largest, &(-1_i16).to_le_bytes(), StormElement::I16, Reduction::Max);
         assert_eq!(largest, [1, 0]);
     }
 }

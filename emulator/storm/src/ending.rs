@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use ascend_tp_sys::{HcclComm, aclrtStream, c_void};
 
-use crate::calls::{Failed, Outcome, call, young};
-use crate::element::{Element, Reduction};
+use crate::calls::{Failed, StormResult, call, young};
+use crate::element::{Reduction, StormElement};
 use crate::process::heard;
 use crate::program::Ending;
-use crate::rank::Rank;
+use crate::rank::RankDriver;
 
 /// Note of the victim: ready or gone.
 const GONE: &str = "gone";
 
-fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream) -> Outcome {
-    let (element, sum) = (Element::I32.hccl(), Reduction::Sum.hccl());
+fn sum(rank: &RankDriver<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream) -> StormResult {
+    let (element, sum) = (StormElement::I32.hccl(), Reduction::Sum.hccl());
     call!(rank.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))
 }
 
-pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
+pub(crate) fn of_rank(rank: &mut RankDriver<'_>, process: u32) -> StormResult {
     let program = &rank.world.program;
     let (victim, queued) = match program.ending {
         Ending::InOrder => return Ok(()),
@@ -52,7 +52,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     }
     let (since, limit) = (Instant::now(), Duration::from_secs(60));
     // The time of detection is undefined, so a rank without queued work calls until a call fails.
-    let outcome: Outcome = rank.bounded("noticing the end of another process", limit, || {
+    let outcome: StormResult = rank.bounded("noticing the end of another process", limit, || {
         loop {
             if queued == 0 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -73,7 +73,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
         Err(failed) if matches!(program.ending, Ending::Leaves { .. }) && failed.message.contains("died") => {
             Some(format!("a rank that left in order is reported as dead: {failed}"))
         }
-        Err(_) if queued == 0 && since.elapsed() > Rank::HEARD_WITHIN => {
+        Err(_) if queued == 0 && since.elapsed() > RankDriver::HEARD_WITHIN => {
             Some(format!("heard of it after {:?}", since.elapsed()))
         }
         Err(_) => None,
@@ -87,7 +87,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     call!(rank.api, aclrtFree(buffer))
 }
 
-fn be_gone(rank: &Rank<'_>, comm: HcclComm) -> Outcome {
+fn be_gone(rank: &RankDriver<'_>, comm: HcclComm) -> StormResult {
     let program = &rank.world.program;
     let (victims, survivors): (Vec<u32>, Vec<u32>) = (0..program.world()).partition(|other| {
         program.setup.processes.iter().any(|ranks| ranks.contains(other) && ranks.contains(&rank.number))

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::collective::{Call, Kind};
-use crate::element::{Element, Reduction};
+use crate::collective::{StormCall, StormCollective};
+use crate::element::{Reduction, StormElement};
 use crate::probe::{StormProbe, StreamBlocker, Waiting};
 use crate::program::{
     BufferPlace, Ending, Setup, StormOperator, StormProgram, StormStep, home_stream, note_comm,
@@ -344,7 +344,7 @@ impl Generator {
         self.push(StormStep::Collective { comm, call, send, recv, times });
     }
 
-    fn call(&mut self, world: usize) -> Call {
+    fn call(&mut self, world: usize) -> StormCall {
         let reduction = self.random.pick(&[
             Reduction::Sum,
             Reduction::Sum,
@@ -353,36 +353,46 @@ impl Generator {
             Reduction::Min,
         ]);
         let kind = match self.random.below(20) {
-            0..5 => Kind::AllReduce(reduction),
-            5 => Kind::Reduce(reduction),
-            6..8 => Kind::ReduceScatter(reduction),
-            8 => Kind::ReduceScatterV(if reduction == Reduction::Prod { Reduction::Sum } else { reduction }),
-            9..11 => Kind::AllGather,
-            11 => Kind::AllGatherV,
-            12 => Kind::Broadcast,
-            13 => Kind::Scatter,
-            14 => Kind::AllToAll,
-            15 => Kind::AllToAllV,
-            16 => Kind::AllToAllVC,
-            17 => Kind::Barrier,
-            18 if world > 1 => Kind::SendRecv,
-            _ => Kind::Batch,
+            0..5 => StormCollective::AllReduce(reduction),
+            5 => StormCollective::Reduce(reduction),
+            6..8 => StormCollective::ReduceScatter(reduction),
+            8 => StormCollective::ReduceScatterV(if reduction == Reduction::Prod {
+                Reduction::Sum
+            } else {
+                reduction
+            }),
+            9..11 => StormCollective::AllGather,
+            11 => StormCollective::AllGatherV,
+            12 => StormCollective::Broadcast,
+            13 => StormCollective::Scatter,
+            14 => StormCollective::AllToAll,
+            15 => StormCollective::AllToAllV,
+            16 => StormCollective::AllToAllVC,
+            17 => StormCollective::Barrier,
+            18 if world > 1 => StormCollective::SendRecv,
+            _ => StormCollective::Batch,
         };
         let element = match kind {
-            Kind::ReduceScatterV(_) => self.random.pick(&Element::REDUCED[..Element::REDUCED_UNEVENLY]),
-            Kind::AllReduce(Reduction::Prod)
-            | Kind::Reduce(Reduction::Prod)
-            | Kind::ReduceScatter(Reduction::Prod) => self.random.pick(Element::MULTIPLIED),
-            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) => {
-                self.random.pick(Element::REDUCED)
+            StormCollective::ReduceScatterV(_) => {
+                self.random.pick(&StormElement::REDUCED[..StormElement::REDUCED_UNEVENLY])
             }
-            _ => self.random.pick(Element::MOVED),
+            StormCollective::AllReduce(Reduction::Prod)
+            | StormCollective::Reduce(Reduction::Prod)
+            | StormCollective::ReduceScatter(Reduction::Prod) => self.random.pick(StormElement::MULTIPLIED),
+            StormCollective::AllReduce(_)
+            | StormCollective::Reduce(_)
+            | StormCollective::ReduceScatter(_) => self.random.pick(StormElement::REDUCED),
+            _ => self.random.pick(StormElement::MOVED),
         };
         // A third of an allocation, divided by the maximum number of blocks; gaps take some more.
         let most = (self.setup.pool_bytes / 3).min(16 << 20);
         let is_whole = matches!(
             kind,
-            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::Broadcast | Kind::SendRecv | Kind::Batch
+            StormCollective::AllReduce(_)
+                | StormCollective::Reduce(_)
+                | StormCollective::Broadcast
+                | StormCollective::SendRecv
+                | StormCollective::Batch
         );
         let blocks = if is_whole { 1 } else { world as u64 + 1 };
         let room = (most / blocks / element.bytes()).saturating_sub(4).max(1);
@@ -393,10 +403,10 @@ impl Generator {
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
         let (root, salt) = (self.random.below(8) as u32, self.random.any());
-        let call = Call { kind, element, count, root, in_place: false, salt };
+        let call = StormCall { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
         // Products of products are not small, so floats are loaded again.
-        Call { in_place, ..call }
+        StormCall { in_place, ..call }
     }
 
     fn probe(&mut self) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::element::Element;
+use crate::element::StormElement;
 use crate::order::{ROW_GAP, buffers};
 use crate::program::{BufferPlace, StormOperator, StormProgram, StormStep, note_comm};
 use crate::random::scramble;
@@ -171,7 +171,7 @@ fn compute(
         StormOperator::Matmul { dims: [m, k, n] } => {
             let step = memory.step;
             let mut input = |number: u8, count: u64| {
-                let bytes = Element::F32.small(small_salt(seed, step, rank, number), count);
+                let bytes = StormElement::F32.small(small_salt(seed, step, rank, number), count);
                 memory.write(rank, from[usize::from(number)], &bytes);
                 bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect::<Vec<f32>>()
             };
@@ -195,7 +195,7 @@ fn collective(
     memory: &mut OracleMemory,
     seed: u64,
     ranks: &[u32],
-    call: &crate::collective::Call,
+    call: &crate::collective::StormCall,
     send: BufferPlace,
     recv: BufferPlace,
 ) {
@@ -221,7 +221,7 @@ fn collective(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Call, Kind};
+    use crate::collective::{StormCall, StormCollective};
     use crate::element::Reduction;
     use crate::program::{Ending, Setup};
 
@@ -248,9 +248,9 @@ mod tests {
     fn bytes_are_those_of_the_last_writer() {
         let fill =
             |rank, offset, value| StormStep::Fill { rank, stream: 0, at: at(offset), bytes: 32, value };
-        let call = Call {
-            kind: Kind::AllReduce(Reduction::Sum),
-            element: Element::I32,
+        let call = StormCall {
+            kind: StormCollective::AllReduce(Reduction::Sum),
+            element: StormElement::I32,
             count: 8,
             root: 0,
             in_place: false,
@@ -302,8 +302,10 @@ mod tests {
         let loaded = noise(3, 8);
         let wide: Vec<u8> = int32(&loaded).iter().flat_map(|x| i64::from(*x).to_le_bytes()).collect();
         assert_eq!(expected[0].hashes, hashes(&[loaded, wide].concat()));
-        let (x, y) =
-            (Element::F32.small(small_salt(1, 4, 0, 0), 2), Element::F32.small(small_salt(1, 4, 0, 1), 2));
+        let (x, y) = (
+            StormElement::F32.small(small_salt(1, 4, 0, 0), 2),
+            StormElement::F32.small(small_salt(1, 4, 0, 1), 2),
+        );
         let float =
             |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().expect("4 bytes"));
         let product = float(&x, 0) * float(&y, 0) + float(&x, 1) * float(&y, 1);

@@ -86,7 +86,7 @@ pub(crate) fn touches(
 
 #[must_use]
 pub(crate) fn buffers(
-    call: &crate::collective::Call,
+    call: &crate::collective::StormCall,
     member: usize,
     send: BufferPlace,
     recv: BufferPlace,

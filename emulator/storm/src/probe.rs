@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ascend_tp_sys::{ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT};
 use ascend_tp_sys::{aclError, aclrtStream, c_void};
 
-use crate::calls::{EventCreation, Failed, Outcome, call, young};
-use crate::rank::Rank;
+use crate::calls::{EventCreation, Failed, StormResult, call, young};
+use crate::rank::RankDriver;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamBlocker {
@@ -78,7 +78,7 @@ impl From<Failed> for String {
     }
 }
 
-fn expect(what: &str, found: Outcome, codes: &[aclError]) -> ProbeResult {
+fn expect(what: &str, found: StormResult, codes: &[aclError]) -> ProbeResult {
     let code = found.as_ref().map_or_else(|failed| failed.code, |()| 0);
     if codes.iter().any(|expected| i64::from(*expected) == code) {
         return Ok(());
@@ -100,7 +100,7 @@ impl StormProbe {
         }
     }
 
-    pub(crate) fn run(self, rank: &mut Rank<'_>) -> ProbeResult {
+    pub(crate) fn run(self, rank: &mut RankDriver<'_>) -> ProbeResult {
         match self {
             Self::Unrecorded => unrecorded(rank),
             Self::Abort { held } => abort(rank, held),
@@ -112,7 +112,7 @@ impl StormProbe {
     }
 }
 
-fn unrecorded(rank: &Rank<'_>) -> ProbeResult {
+fn unrecorded(rank: &RankDriver<'_>) -> ProbeResult {
     for making in EventCreation::ALL {
         let event = rank.api.create_event(making)?;
         let found = (rank.api.is_recorded(event)?, rank.api.is_waited(event)?);
@@ -137,7 +137,12 @@ struct Hold {
 }
 
 impl Hold {
-    fn begin(rank: &Rank<'_>, stream: aclrtStream, held: StreamBlocker, limit_s: u32) -> Outcome<Self> {
+    fn begin(
+        rank: &RankDriver<'_>,
+        stream: aclrtStream,
+        held: StreamBlocker,
+        limit_s: u32,
+    ) -> StormResult<Self> {
         let api = rank.api;
         let (notify, helper) = (api.create_notify()?, api.create_stream()?);
         let event = api.create_event(EventCreation::ExWithFlag)?;
@@ -157,7 +162,7 @@ impl Hold {
     }
 
     /// The notify must still release the helper stream.
-    fn end(self, rank: &Rank<'_>, held: StreamBlocker) -> Outcome {
+    fn end(self, rank: &RankDriver<'_>, held: StreamBlocker) -> StormResult {
         let api = rank.api;
         if held == StreamBlocker::Event {
             let recorder = api.create_stream()?;
@@ -173,7 +178,7 @@ impl Hold {
     }
 }
 
-fn abort(rank: &Rank<'_>, held: StreamBlocker) -> ProbeResult {
+fn abort(rank: &RankDriver<'_>, held: StreamBlocker) -> ProbeResult {
     let api = rank.api;
     let stream = api.create_stream()?;
     let hold = Hold::begin(rank, stream, held, 0)?;
@@ -187,7 +192,7 @@ fn abort(rank: &Rank<'_>, held: StreamBlocker) -> ProbeResult {
     hold.end(rank, held).map_err(String::from)
 }
 
-fn forced_destroy(rank: &Rank<'_>) -> ProbeResult {
+fn forced_destroy(rank: &RankDriver<'_>) -> ProbeResult {
     let api = rank.api;
     let stream = || api.create_stream().map_err(String::from);
     let (first, second, third) = (stream()?, stream()?, stream()?);
@@ -203,7 +208,7 @@ fn forced_destroy(rank: &Rank<'_>) -> ProbeResult {
     young!(api, aclrtDestroyNotify(notify)).map_err(String::from)
 }
 
-fn continue_after_failure(rank: &Rank<'_>) -> ProbeResult {
+fn continue_after_failure(rank: &RankDriver<'_>) -> ProbeResult {
     let api = rank.api;
     let stream = api.create_stream()?;
     let notify = api.create_notify()?;
@@ -230,7 +235,7 @@ fn continue_after_failure(rank: &Rank<'_>) -> ProbeResult {
     call!(api, aclrtFree(scratch)).map_err(String::from)
 }
 
-fn stop_after_failure(rank: &Rank<'_>) -> ProbeResult {
+fn stop_after_failure(rank: &RankDriver<'_>) -> ProbeResult {
     let api = rank.api;
     let context = api.create_context(rank.number.cast_signed())?;
     let (first, second, third) = (api.create_stream()?, api.create_stream()?, api.create_stream()?);
@@ -268,7 +273,7 @@ fn stop_after_failure(rank: &Rank<'_>) -> ProbeResult {
     call!(api, aclrtDestroyContext(context)).map_err(String::from)
 }
 
-fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waiting) -> ProbeResult {
+fn limit(rank: &mut RankDriver<'_>, held: StreamBlocker, work_ms: u64, waiting: Waiting) -> ProbeResult {
     let stream = rank.api.create_stream()?;
     rank.work(work_ms, stream)?;
     let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
@@ -280,7 +285,7 @@ fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waitin
 
 /// Waits not less than `earliest`, and not much longer than `limit`.
 pub(crate) fn until_limit(
-    rank: &Rank<'_>,
+    rank: &RankDriver<'_>,
     stream: aclrtStream,
     work_ms: u64,
     earliest: Duration,
@@ -294,7 +299,7 @@ pub(crate) fn until_limit(
     let (due, since) = (Duration::from_millis(work_ms) + limit, Instant::now());
     let latest = due + SLACK;
     let what = format!("{work_ms} ms of work and then a wait of at most {limit:?}, the host {waiting:?}");
-    let poll = |is_over: &dyn Fn() -> Outcome<bool>| loop {
+    let poll = |is_over: &dyn Fn() -> StormResult<bool>| loop {
         match is_over() {
             Ok(false) if since.elapsed() < latest => std::thread::sleep(Duration::from_millis(5)),
             Ok(false) => return Err(format!("{what}: not over after {:?}", since.elapsed())),

@@ -18,7 +18,7 @@ use ascend_tp_emulator::{Config, Emulator, Mode, Sharing, Transport};
 
 use crate::calls::Api;
 use crate::program::{Ending, StormProgram};
-use crate::rank::{Rank, fatal};
+use crate::rank::{RankDriver, fatal};
 use crate::shrink::Excerpt;
 
 /// Runs for as many milliseconds as cores.
@@ -211,7 +211,7 @@ fn listen(world: &StormRank) {
 
 fn of_rank(world: &StormRank, api: &Api, number: u32, process: u32) {
     let mut place = "at its start".to_owned();
-    let outcome = Rank::new(world, api, number).and_then(|mut rank| {
+    let outcome = RankDriver::new(world, api, number).and_then(|mut rank| {
         let outcome = rank.run().and_then(|()| crate::ending::of_rank(&mut rank, process));
         place = rank.place();
         outcome?;

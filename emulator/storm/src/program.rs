@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::collective::Call;
+use crate::collective::StormCall;
 use crate::probe::StormProbe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub(crate) enum StormStep {
     Collective {
         comm: u32,
         /// The collective that the members call.
-        call: Call,
+        call: StormCall,
         /// Place of the send buffer.
         send: BufferPlace,
         recv: BufferPlace,
@@ -242,9 +242,9 @@ impl StormProgram {
                     ranks.len() > 1
                 }
                 StormStep::Part { comm } => comms.contains_key(comm),
-                StormStep::Collective { comm, call, .. } => comms
-                    .get(comm)
-                    .is_some_and(|ranks| ranks.len() > 1 || call.kind != crate::collective::Kind::SendRecv),
+                StormStep::Collective { comm, call, .. } => comms.get(comm).is_some_and(|ranks| {
+                    ranks.len() > 1 || call.kind != crate::collective::StormCollective::SendRecv
+                }),
                 StormStep::Share { rank, reader, .. } => {
                     *reader = reader.filter(|reader| *reader < world);
                     *rank < world

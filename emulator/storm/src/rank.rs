@@ -11,9 +11,9 @@ use ascend_tp_sys::{
     aclrtNotify, aclrtStream, c_void,
 };
 
-use crate::calls::{Api, EventCreation, Failed, Outcome, call, young};
-use crate::collective::{Call, Kind};
-use crate::element::Element;
+use crate::calls::{Api, EventCreation, Failed, StormResult, call, young};
+use crate::collective::{StormCall, StormCollective};
+use crate::element::StormElement;
 use crate::oracle::{first_salt, hashes, noise, small_salt};
 use crate::order::{MemoryTouch, ROW_GAP, StormOrder, buffers, touches};
 use crate::probe::{SLACK, until_limit};
@@ -26,7 +26,7 @@ const VALUES: u64 = 4096;
 /// Seconds that never pass.
 const NEVER_S: u32 = 600;
 
-pub(crate) struct Rank<'a> {
+pub(crate) struct RankDriver<'a> {
     pub(crate) world: &'a StormRank,
     pub(crate) api: &'a Api,
     pub(crate) number: u32,
@@ -46,19 +46,22 @@ pub(crate) struct Rank<'a> {
     step: usize,
 }
 
-impl<'a> Rank<'a> {
-    pub(crate) fn new(world: &'a StormRank, api: &'a Api, number: u32) -> Outcome<Self> {
+impl<'a> RankDriver<'a> {
+    pub(crate) fn new(world: &'a StormRank, api: &'a Api, number: u32) -> StormResult<Self> {
         let setup = &world.program.setup;
         let context = api.create_context(number.cast_signed())?;
-        let streams = (0..setup.streams).map(|_| api.create_stream()).collect::<Outcome<Vec<_>>>()?;
-        let pools = (0..setup.pools).map(|_| api.malloc(setup.pool_bytes)).collect::<Outcome<Vec<_>>>()?;
+        let streams = (0..setup.streams).map(|_| api.create_stream()).collect::<StormResult<Vec<_>>>()?;
+        let pools =
+            (0..setup.pools).map(|_| api.malloc(setup.pool_bytes)).collect::<StormResult<Vec<_>>>()?;
         for (pool, at) in pools.iter().enumerate() {
             api.upload(*at, &noise(first_salt(world.program.seed, number, pool as u8), setup.pool_bytes))?;
         }
         let values = api.malloc(8 * VALUES)?;
         api.upload(values, &vec![0; 8 * VALUES as usize])?;
-        let events =
-            EventCreation::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
+        let events = EventCreation::ALL
+            .iter()
+            .map(|making| api.create_event(*making))
+            .collect::<StormResult<Vec<_>>>()?;
         let order = StormOrder::new(setup.streams);
         let (comms, members) = (BTreeMap::new(), BTreeMap::new());
         let (notifies, pinned, keys) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,7 +105,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Executes all steps, then reads all memory back.
-    pub(crate) fn run(&mut self) -> Outcome {
+    pub(crate) fn run(&mut self) -> StormResult {
         let program = self.program();
         for (number, step) in program.steps.iter().enumerate() {
             self.step = number;
@@ -124,7 +127,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn act(&mut self, step: &StormStep) -> Outcome {
+    fn act(&mut self, step: &StormStep) -> StormResult {
         let (stream, touched) = touches(self.program(), &self.members, step, self.number);
         if let Some(stream) = stream {
             self.order_after(Some(stream), &touched)?;
@@ -162,7 +165,7 @@ impl<'a> Rank<'a> {
                     StormOperator::Matmul { dims: [m, k, n] } => {
                         for (number, at, count) in [(0, x, m * k), (1, y, k * n)] {
                             let salt = small_salt(seed, self.step, self.number, number);
-                            self.api.load(at, &Element::F32.small(salt, count), on)?;
+                            self.api.load(at, &StormElement::F32.small(salt, count), on)?;
                         }
                         self.api.matmul([x, y, z], [m, k, n], on)
                     }
@@ -191,7 +194,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Waits for all streams that conflict with these touches.
-    fn order_after(&mut self, on: Option<u8>, touched: &[MemoryTouch]) -> Outcome {
+    fn order_after(&mut self, on: Option<u8>, touched: &[MemoryTouch]) -> StormResult {
         for stream in self.order.needed(on, touched) {
             let way = scramble(self.program().seed ^ (self.step as u64) << 16 ^ u64::from(stream) << 8) % 8;
             match on {
@@ -206,7 +209,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Makes one stream wait for all work of another.
-    fn hand_over(&mut self, from: u8, to: u8, way: u64) -> Outcome {
+    fn hand_over(&mut self, from: u8, to: u8, way: u64) -> StormResult {
         let (from, to) = (self.stream(from), self.stream(to));
         match way {
             0..3 => {
@@ -237,7 +240,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    fn wait(&mut self, number: u8, way: u8) -> Outcome {
+    fn wait(&mut self, number: u8, way: u8) -> StormResult {
         let stream = self.stream(number);
         // In strict mode, a time limit ends only when nothing else can happen, and a polling thread
         // always has a next step.
@@ -261,14 +264,14 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn read(&mut self, number: usize, at: BufferPlace, bytes: u64) -> Outcome {
+    fn read(&mut self, number: usize, at: BufferPlace, bytes: u64) -> StormResult {
         self.order_after(None, &[MemoryTouch { at, bytes, writes: false }])?;
         let found = self.api.download(self.at(at), bytes)?;
         self.world.read(self.number, number, &hashes(&found));
         Ok(())
     }
 
-    fn renew(&mut self, number: u8) -> Outcome {
+    fn renew(&mut self, number: u8) -> StormResult {
         self.order.waited(None, number);
         call!(self.api, aclrtDestroyStream(self.stream(number)))?;
         self.streams[usize::from(number)] = self.api.create_stream()?;
@@ -276,7 +279,7 @@ impl<'a> Rank<'a> {
     }
 
     /// The first rank distributes the root info.
-    pub(crate) fn meet(&self, name: &str, ranks: &[u32]) -> Outcome<HcclComm> {
+    pub(crate) fn meet(&self, name: &str, ranks: &[u32]) -> StormResult<HcclComm> {
         let note = format!("root-{name}");
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
         let info = if member == 0 {
@@ -294,7 +297,7 @@ impl<'a> Rank<'a> {
         self.api.join(&info, ranks.len(), member)
     }
 
-    fn join(&mut self, comm: u32, ranks: &[u32], parent: Option<u32>) -> Outcome {
+    fn join(&mut self, comm: u32, ranks: &[u32], parent: Option<u32>) -> StormResult {
         let made = match parent {
             None => self.meet(&comm.to_string(), ranks)?,
             Some(parent) => {
@@ -310,7 +313,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn part(&mut self, comm: u32) -> Outcome {
+    fn part(&mut self, comm: u32) -> StormResult {
         self.wait(home_stream(comm, self.number, self.program().setup.streams), 0)?;
         let Some(comm) = self.comms.remove(&comm) else { return Ok(()) };
         call!(self.api, HcclCommDestroy(comm))
@@ -319,11 +322,11 @@ impl<'a> Rank<'a> {
     fn collective(
         &mut self,
         comm: u32,
-        call: &Call,
+        call: &StormCall,
         send: BufferPlace,
         recv: BufferPlace,
         times: u32,
-    ) -> Outcome {
+    ) -> StormResult {
         let ranks = &self.members[&comm];
         let world = ranks.len();
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
@@ -353,7 +356,7 @@ impl<'a> Rank<'a> {
         bytes: u64,
         reader: Option<u32>,
         touched: &[MemoryTouch],
-    ) -> Outcome {
+    ) -> StormResult {
         let (note, done) = (format!("key-{}", self.step), format!("read-{}", self.step));
         if self.number == owner {
             let key = self.api.export(self.at(at), bytes)?;
@@ -380,7 +383,7 @@ impl<'a> Rank<'a> {
         body()
     }
 
-    pub(crate) fn work(&mut self, ms: u64, stream: aclrtStream) -> Outcome {
+    pub(crate) fn work(&mut self, ms: u64, stream: aclrtStream) -> StormResult {
         if ms == 0 {
             return Ok(());
         }
@@ -392,7 +395,7 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtLaunchKernel(kernel, ms as u32, self.values, 8, stream))
     }
 
-    fn stall(&mut self, ranks: &[u32]) -> Outcome {
+    fn stall(&mut self, ranks: &[u32]) -> StormResult {
         const WORK_MS: u64 = 3000;
         let comm = self.meet(&format!("stall-{}", self.step), ranks)?;
         let (busy, stream) = (self.api.create_stream()?, self.api.create_stream()?);
@@ -402,7 +405,7 @@ impl<'a> Rank<'a> {
             std::thread::sleep(Duration::from_millis(50));
         }
         let since = Instant::now();
-        let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
+        let (element, sum) = (StormElement::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
         let took = since.elapsed();
         if took > Duration::from_secs(2) && took > Duration::from_millis(WORK_MS / 2) {
@@ -420,7 +423,7 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtFree(buffer))
     }
 
-    fn absent(&mut self, ranks: &[u32], work_ms: u64, waiting: crate::probe::Waiting) -> Outcome {
+    fn absent(&mut self, ranks: &[u32], work_ms: u64, waiting: crate::probe::Waiting) -> StormResult {
         let comm = self.meet(&format!("absent-{}", self.step), ranks)?;
         if ranks.last() == Some(&self.number) {
             self.await_limits(ranks);
@@ -428,7 +431,7 @@ impl<'a> Rank<'a> {
         }
         let (stream, buffer) = (self.api.create_stream()?, self.api.malloc(4096)?);
         self.work(work_ms, stream)?;
-        let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
+        let (element, sum) = (StormElement::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
         let limit = Duration::from_secs(self.program().setup.exec_limit_s);
         // The first limit ends the wait of all ranks, which may have started much later.
@@ -452,7 +455,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    pub(crate) fn end(mut self) -> Outcome {
+    pub(crate) fn end(mut self) -> StormResult {
         for stream in 0..self.program().setup.streams {
             self.wait(stream, 0)?;
         }
@@ -486,45 +489,47 @@ impl<'a> Rank<'a> {
 
 fn invoke(
     api: &Api,
-    call: &Call,
+    call: &StormCall,
     member: usize,
     world: usize,
     [send, recv]: [*mut c_void; 2],
     comm: HcclComm,
     stream: aclrtStream,
-) -> Outcome {
+) -> StormResult {
     let (count, element, root) = (call.count, call.element.hccl(), call.root(world) as u32);
     let split = |blocks: Vec<(u64, u64)>| -> (Vec<u64>, Vec<u64>) { blocks.into_iter().unzip() };
     match call.kind {
-        Kind::AllReduce(how) => {
+        StormCollective::AllReduce(how) => {
             call!(api, HcclAllReduce(send, recv, count, element, how.hccl(), comm, stream))
         }
-        Kind::Reduce(how) => {
+        StormCollective::Reduce(how) => {
             call!(api, HcclReduce(send, recv, count, element, how.hccl(), root, comm, stream))
         }
-        Kind::ReduceScatter(how) => {
+        StormCollective::ReduceScatter(how) => {
             call!(api, HcclReduceScatter(send, recv, count, element, how.hccl(), comm, stream))
         }
-        Kind::ReduceScatterV(how) => {
+        StormCollective::ReduceScatterV(how) => {
             let (displs, counts) = split(call.blocks(world));
             let own = counts[member];
             let (counts, displs) = (counts.as_ptr().cast(), displs.as_ptr().cast());
             call!(api, HcclReduceScatterV(send, counts, displs, recv, own, element, how.hccl(), comm, stream))
         }
-        Kind::AllGather => call!(api, HcclAllGather(send, recv, count, element, comm, stream)),
-        Kind::AllGatherV => {
+        StormCollective::AllGather => call!(api, HcclAllGather(send, recv, count, element, comm, stream)),
+        StormCollective::AllGatherV => {
             let (displs, counts) = split(call.blocks(world));
             let own = counts[member];
             let (counts, displs) = (counts.as_ptr().cast(), displs.as_ptr().cast());
             call!(api, HcclAllGatherV(send, own, recv, counts, displs, element, comm, stream))
         }
-        Kind::Broadcast => {
+        StormCollective::Broadcast => {
             let buffer = if member == call.root(world) { send } else { recv };
             call!(api, HcclBroadcast(buffer, count, element, root, comm, stream))
         }
-        Kind::Scatter => call!(api, HcclScatter(send, recv, count, element, root, comm, stream)),
-        Kind::AllToAll => call!(api, HcclAlltoAll(send, count, element, recv, count, element, comm, stream)),
-        Kind::AllToAllV => {
+        StormCollective::Scatter => call!(api, HcclScatter(send, recv, count, element, root, comm, stream)),
+        StormCollective::AllToAll => {
+            call!(api, HcclAlltoAll(send, count, element, recv, count, element, comm, stream))
+        }
+        StormCollective::AllToAllV => {
             let (send_displs, send_counts) = split(call.row(world, member, true));
             let (recv_displs, recv_counts) = split(call.row(world, member, false));
             let (from, from_at) = (send_counts.as_ptr().cast(), send_displs.as_ptr().cast());
@@ -534,17 +539,17 @@ fn invoke(
                 HcclAlltoAllV(send, from, from_at, element, recv, into, into_at, element, comm, stream)
             )
         }
-        Kind::AllToAllVC => {
+        StormCollective::AllToAllVC => {
             let cells = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
             let matrix: Vec<u64> = cells.map(|(from, to)| call.cell(from, to)).collect();
             young!(api, HcclAlltoAllVC(send, matrix.as_ptr().cast(), element, recv, element, comm, stream))
         }
-        Kind::Barrier => call!(api, HcclBarrier(comm, stream)),
-        Kind::SendRecv if member == call.root(world) => {
+        StormCollective::Barrier => call!(api, HcclBarrier(comm, stream)),
+        StormCollective::SendRecv if member == call.root(world) => {
             call!(api, HcclSend(send, count, element, call.receiver(world) as u32, comm, stream))
         }
-        Kind::SendRecv => call!(api, HcclRecv(recv, count, element, root, comm, stream)),
-        Kind::Batch => {
+        StormCollective::SendRecv => call!(api, HcclRecv(recv, count, element, root, comm, stream)),
+        StormCollective::Batch => {
             let item = |kind, buf, remote: usize| HcclSendRecvItem {
                 sendRecvType: kind,
                 buf,

@@ -307,7 +307,7 @@ impl ServingSetting {
             prefill: part(server.chunk_s),
             decode: part(server.decode_s),
         };
-        let mut times: Vec<AnswerTimes> = answers.clone().map(Answer::times).collect();
+        let mut times: Vec<AnswerTimes> = answers.clone().map(AnsweredTimes::times).collect();
         times.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s));
         let quantiles = |of: fn(&AnswerTimes) -> f64| Quantiles::of(times.iter().map(of).collect());
         let tpot = answers.filter(|answer| answer.tokens > 1);
@@ -384,14 +384,14 @@ fn bottlenecks(report: &ServingReport, server: &ServingCards<'_>) -> Vec<String>
 
 /// A request's times, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Answer {
+struct AnsweredTimes {
     arrival_s: f64,
     first_s: f64,
     last_s: f64,
     tokens: u32,
 }
 
-impl Answer {
+impl AnsweredTimes {
     fn times(&self) -> AnswerTimes {
         AnswerTimes {
             arrival_s: self.arrival_s,
@@ -420,7 +420,7 @@ struct ServingCards<'a> {
     deployment: Deployment,
     scheduler: Scheduler,
     times: ProgramTimes,
-    answers: HashMap<RequestId, Answer>,
+    answers: HashMap<RequestId, AnsweredTimes>,
     now_s: f64,
     idle_s: f64,
     chunk_s: f64,
@@ -503,7 +503,7 @@ impl<'a> ServingCards<'a> {
         let output = u32::try_from(arrival.output).unwrap_or(u32::MAX);
         let request = QueuedRequest::new(prompt.collect(), output);
         let id = self.scheduler.submit(&request).map_err(Diagnostics::from)?;
-        self.answers.insert(id, Answer { arrival_s: arrival.arrival_s, ..Answer::default() });
+        self.answers.insert(id, AnsweredTimes { arrival_s: arrival.arrival_s, ..AnsweredTimes::default() });
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use ascend_tp_machine::{Profile, Topology};
 
 use super::stack::{Expansion, PassCards, StepWork};
-use crate::points::{Model, Point, machine};
+use crate::points::{Point, PublishedModel, machine};
 use crate::workload::dense;
 use crate::workload::{Experts, MixtureDecoder, ParallelSplit, ProductPrecision, Published, Section, Tokens};
 use ascend_tp_planner::decoder::Decoder;
@@ -33,7 +33,7 @@ impl RowModel {
         if let Some(published) = Published::of(name) {
             return Ok(Self::Published(published));
         }
-        let model = Model::of(point)?;
+        let model = PublishedModel::of(point)?;
         if model.decoder.window.is_some() {
             return Err("no workload for this architecture");
         }

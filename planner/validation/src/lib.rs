@@ -331,7 +331,7 @@ impl Validation {
     /// Predicts the shipped points.
     #[must_use]
     pub fn shipped() -> Self {
-        let mut all = single(&OPERATORS, Fit::EachPageLeftOut);
+        let mut all = single(&OPERATORS, CoefficientSource::EachPageLeftOut);
         all.extend(Self::times());
         all
     }
@@ -475,20 +475,20 @@ fn summary(rows: &[&ValidationRow]) -> ValidationSummary {
 type FileForm = (&'static str, fn(&str) -> Validation);
 
 const FORMS: [FileForm; 4] = [
-    ("operator", |text| single(&[text], Fit::Shipped)),
+    ("operator", |text| single(&[text], CoefficientSource::Shipped)),
     ("output_len", |text| Validation { rows: inference(text, &Stack::FITTED), ..Validation::default() }),
     ("gbs", |text| Validation { rows: training_rows(text), ..Validation::default() }),
     ("setting", |text| Validation { rows: memory_rows(text), ..Validation::default() }),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum CoefficientSource {
     Shipped,
     /// Coefficients fitted without the row's page.
     EachPageLeftOut,
 }
 
-fn single(texts: &[&str], by: Fit) -> Validation {
+fn single(texts: &[&str], by: CoefficientSource) -> Validation {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let measured: Vec<Result<MeasuredOperator, &'static str>> =
@@ -497,8 +497,8 @@ fn single(texts: &[&str], by: Fit) -> Validation {
         points.iter().zip(&measured).filter(|(_, read)| read.is_ok()).map(|(point, _)| point).collect();
     let samples: Vec<&Sample> = measured.iter().flatten().map(|read| &read.sample).collect();
     let (held_out, coefficients) = match by {
-        Fit::Shipped => (Vec::new(), Vec::new()),
-        Fit::EachPageLeftOut => {
+        CoefficientSource::Shipped => (Vec::new(), Vec::new()),
+        CoefficientSource::EachPageLeftOut => {
             let names: Vec<&str> = operators.iter().map(|point| point.text("operator")).collect();
             let calibration = fit::calibrate(&shipped, &samples, &names);
             (calibration.held_out, calibration.confidence)
@@ -585,12 +585,12 @@ fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     (rows.into_iter().map(trained).collect(), confidence)
 }
 
-enum Run {
+enum MeasuredRun {
     Step(StepWork),
     Serving(Serving),
 }
 
-impl Run {
+impl MeasuredRun {
     /// Notes on collectives apply to the whole page.
     fn all(points: &[Point]) -> Vec<Result<Self, &'static str>> {
         let asks = |point: &&Point| point.text("note").contains("AIV");
@@ -615,7 +615,7 @@ impl Run {
     }
 }
 
-fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
+fn fit_stack(rows: &[(&MeasuredRun, f64, f64)]) -> Stack {
     let found = fit_ratios(&stack::PARAMETERS, |values| {
         let stack = Stack::of(values);
         rows.iter().map(|(run, measured, weight)| (run.predict(&stack) / measured, *weight)).collect()
@@ -627,17 +627,17 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
 #[must_use]
 pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     let points = Point::all(points);
-    let runs = Run::all(&points).into_iter().map(|run| run.map(|run| run.predict(stack)));
+    let runs = MeasuredRun::all(&points).into_iter().map(|run| run.map(|run| run.predict(stack)));
     points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
 }
 
 fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
-    let runs: Vec<Result<Run, &'static str>> = Run::all(&points);
+    let runs: Vec<Result<MeasuredRun, &'static str>> = MeasuredRun::all(&points);
     let page = |point: &Point| point.text("source").to_owned();
-    let known = |left_out: &str| -> Vec<(&Run, f64, f64)> {
+    let known = |left_out: &str| -> Vec<(&MeasuredRun, f64, f64)> {
         let rows = points.iter().zip(&runs).filter(|(point, _)| page(point) != left_out);
-        let rows: Vec<(String, &Run, f64)> = rows
+        let rows: Vec<(String, &MeasuredRun, f64)> = rows
             .filter_map(|(point, run)| Some((page(point), run.as_ref().ok()?, point.number("value")?)))
             .collect();
         let of_page = |name: &str| rows.iter().filter(|(page, _, _)| page == name).count();

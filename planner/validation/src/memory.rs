@@ -5,7 +5,7 @@
 use ascend_tp_machine::Soc;
 
 use super::forward::precision;
-use crate::points::{Model, Point, machine, settings};
+use crate::points::{Point, PublishedModel, machine, settings};
 use crate::workload::ProductPrecision;
 use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::fit_memory::COMMUNICATOR_BYTES;
@@ -39,7 +39,7 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
         "KV cache" | "available KV cache memory" => cache_bytes(point)?,
         "KV cache size" => {
             let tensor = tensor(point)?;
-            let model = Model::of(point)?;
+            let model = PublishedModel::of(point)?;
             let kv_heads = model.decoder.kv_heads;
             let heads = kv_heads.div_ceil(tensor) as f64 / kv_heads as f64;
             let bytes = match number_behind(point.text("setting"), "KV ") {
@@ -72,7 +72,7 @@ fn tensor(point: &Point) -> Result<usize, &'static str> {
 /// Only layers have 8-bit weights. Experts are distributed over their axis, or sharded over the
 /// tensor axis.
 fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
-    let (model, tensor) = (Model::of(point)?, tensor(point)?);
+    let (model, tensor) = (PublishedModel::of(point)?, tensor(point)?);
     if model.experts > 0 && model.expert_width.is_none() {
         return Err("a mixture of experts; sizes of experts are not in the columns");
     }
@@ -91,7 +91,7 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
 
 /// The larger peak of a feed-forward layer and of all logits in 16 and 32 bits.
 fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
-    let (decoder, tensor) = (Model::of(point)?.decoder, tensor(point)? as f64);
+    let (decoder, tensor) = (PublishedModel::of(point)?.decoder, tensor(point)? as f64);
     let most = |words, usual| number_behind(point.text("setting"), words).unwrap_or(usual);
     let (tokens, sequences) = (most("max-num-batched-tokens ", TOKENS), most("max-num-seqs ", SEQUENCES));
     let inner = (decoder.intermediate * decoder.feed_forward.weights()) as f64 / tensor;

@@ -20,10 +20,10 @@ use super::stream::{self, ChunkWriter, Chunks};
 use super::{AnswerHead, finish_reason, logprobs};
 use crate::chat::{ChatAnswer, ChatDelta, ChatEnd, ChatPlan};
 use crate::error::ApiError;
-use crate::fields::{Fields, RefusedField};
-use crate::generation::{Event, Generation};
+use crate::fields::{RefusedField, RequestFields};
+use crate::generation::{GenerationEvent, GenerationRequest};
 use crate::output::{AnswerPart, CallCount};
-use crate::routes::{Call, new_id, off_reactor};
+use crate::routes::{AuthorizedRequest, new_id, off_reactor};
 use crate::state::ServerState;
 
 /// Fields of a chat that would change the answer.
@@ -41,14 +41,14 @@ const REFUSED: &[RefusedField] = &[
 ];
 
 /// Answers a request.
-pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn respond(call: AuthorizedRequest) -> Result<Response, ApiError> {
     let mut record = call.record("/v1/chat/completions");
     let state = Arc::clone(&call.state);
     let read = off_reactor(move || read(&call.state, &call.body)).await;
     let ChatJob { request, answer, head, stream } = record.check(read)?;
     let samples = answer.len();
     record.set_request(answer.usage.prompt_tokens, samples, answer.seed);
-    let generation = Generation::new(&state, vec![request], samples, answer.shown.clone(), record);
+    let generation = GenerationRequest::new(&state, vec![request], samples, answer.shown.clone(), record);
     match stream {
         Some(options) => {
             let began = vec![false; samples];
@@ -67,7 +67,7 @@ struct ChatJob {
 }
 
 fn read(state: &Arc<ServerState>, body: &[u8]) -> Result<ChatJob, ApiError> {
-    let mut fields = Fields::of_body(body)?;
+    let mut fields = RequestFields::of_body(body)?;
     let settings = Settings::read(&mut fields, state);
     let model = state.model_name(settings.model.as_deref())?;
     let asks_logprobs = fields.take("logprobs").unwrap_or(false);
@@ -151,7 +151,7 @@ impl WholeChoice {
 }
 
 async fn whole(
-    mut generation: Generation,
+    mut generation: GenerationRequest,
     mut answer: ChatAnswer,
     head: &AnswerHead,
 ) -> Result<Response, ApiError> {
@@ -159,8 +159,8 @@ async fn whole(
     let mut has_logprobs = false;
     while let Some(event) = generation.next().await? {
         let ChatDelta { choice, parts, token, end } = match event {
-            Event::Token(token) => answer.token(token),
-            Event::End(end) => answer.end(end),
+            GenerationEvent::Token(token) => answer.token(token),
+            GenerationEvent::End(end) => answer.end(end),
         };
         let choice = &mut choices[choice];
         parts.into_iter().for_each(|part| choice.add(part));
@@ -212,10 +212,10 @@ fn delta(part: &AnswerPart) -> Value {
 }
 
 impl Chunks for StreamedChat {
-    fn on_event(&mut self, event: Event) -> Vec<Bytes> {
+    fn on_event(&mut self, event: GenerationEvent) -> Vec<Bytes> {
         let ChatDelta { choice, parts, token, end } = match event {
-            Event::Token(token) => self.answer.token(token),
-            Event::End(end) => self.answer.end(end),
+            GenerationEvent::Token(token) => self.answer.token(token),
+            GenerationEvent::End(end) => self.answer.end(end),
         };
         let mut events = Vec::new();
         if !std::mem::replace(&mut self.began[choice], true) {

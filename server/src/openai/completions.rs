@@ -21,9 +21,9 @@ use super::sampling::{AnswerGrammar, MAX_LOGPROBS, Settings, StreamOptions};
 use super::stream::{self, ChunkWriter, Chunks};
 use super::{AnswerHead, Usage, finish_reason, last_text};
 use crate::error::ApiError;
-use crate::fields::{Fields, MAX_PROBLEMS};
-use crate::generation::{EndEvent, Event, Generation, TokenEvent};
-use crate::routes::{Call, new_id, off_reactor};
+use crate::fields::{MAX_PROBLEMS, RequestFields};
+use crate::generation::{EndEvent, GenerationEvent, GenerationRequest, TokenEvent};
+use crate::routes::{AuthorizedRequest, new_id, off_reactor};
 use crate::state::ServerState;
 use crate::visible::ShownTokens;
 
@@ -39,15 +39,15 @@ const MAX_CHOICES: usize = 4096;
 const MAX_GRAMMAR_PROMPTS: usize = 256;
 
 /// Answers a request.
-pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
+pub(crate) async fn respond(call: AuthorizedRequest) -> Result<Response, ApiError> {
     let mut record = call.record("/v1/completions");
     let state = Arc::clone(&call.state);
-    let read = off_reactor(move || Job::read(&call.state, &call.body)).await;
-    let Job { requests, answer, shown } = record.check(read)?;
+    let read = off_reactor(move || CompletionJob::read(&call.state, &call.body)).await;
+    let CompletionJob { requests, answer, shown } = record.check(read)?;
     let samples = answer.samples;
     record.set_request(answer.usage.prompt_tokens, requests.len() * samples, answer.seed);
     let stream = answer.stream;
-    let generation = Generation::new(&state, requests, samples, shown, record);
+    let generation = GenerationRequest::new(&state, requests, samples, shown, record);
     match stream {
         Some(options) => {
             let writer = ChunkWriter { head: answer.head.clone(), object: OBJECT, options };
@@ -58,15 +58,15 @@ pub(crate) async fn respond(call: Call) -> Result<Response, ApiError> {
 }
 
 /// A request that is ready for the engine.
-struct Job {
+struct CompletionJob {
     requests: Vec<Request>,
-    answer: Answer,
+    answer: CompletionParts,
     /// Special tokens that are texts of the answer.
     shown: ShownTokens,
 }
 
 /// The parts of an answer that are not in the events.
-struct Answer {
+struct CompletionParts {
     state: Arc<ServerState>,
     head: AnswerHead,
     samples: usize,
@@ -76,19 +76,19 @@ struct Answer {
     echo: Option<Vec<String>>,
     /// Whether the generated tokens are part of the answer.
     has_new: bool,
-    choices: Vec<Choice>,
+    choices: Vec<UnsentChoice>,
     usage: Usage,
 }
 
 /// The part of a choice that was not sent.
 #[derive(Default)]
-struct Choice {
+struct UnsentChoice {
     text: String,
     logprobs: Option<CompletionLogprobs>,
     finish: Option<&'static str>,
 }
 
-impl Choice {
+impl UnsentChoice {
     /// Returns the choice since the last call.
     fn take(&mut self, index: usize) -> Value {
         let logprobs = self.logprobs.as_mut().map(CompletionLogprobs::take);
@@ -97,9 +97,9 @@ impl Choice {
     }
 }
 
-impl Job {
+impl CompletionJob {
     fn read(state: &Arc<ServerState>, body: &Bytes) -> Result<Self, ApiError> {
-        let mut fields = Fields::of_body(body)?;
+        let mut fields = RequestFields::of_body(body)?;
         let mut settings = Settings::read(&mut fields, state);
         let model = state.model_name(settings.model.as_deref())?;
         let echo = fields.take("echo").unwrap_or(false);
@@ -154,9 +154,11 @@ impl Job {
             request
         });
         let requests: Vec<Request> = requests.collect();
-        let choice =
-            || Choice { logprobs: logprobs.map(|_| CompletionLogprobs::default()), ..Choice::default() };
-        let answer = Answer {
+        let choice = || UnsentChoice {
+            logprobs: logprobs.map(|_| CompletionLogprobs::default()),
+            ..UnsentChoice::default()
+        };
+        let answer = CompletionParts {
             state: Arc::clone(state),
             head: AnswerHead::new(format!("cmpl-{}", new_id()), model),
             samples: settings.samples,
@@ -173,7 +175,12 @@ impl Job {
 }
 
 /// Reads the prompts as token ids. Each has `samples` choices.
-fn prompts(fields: &mut Fields, state: &ServerState, adds_special: bool, samples: usize) -> Vec<Vec<u32>> {
+fn prompts(
+    fields: &mut RequestFields,
+    state: &ServerState,
+    adds_special: bool,
+    samples: usize,
+) -> Vec<Vec<u32>> {
     let Some(value) = fields.raw("prompt") else {
         fields.problem("prompt", "is missing");
         return Vec::new();
@@ -243,14 +250,14 @@ impl Prompts {
     }
 }
 
-fn text_of(fields: &mut Fields, state: &ServerState, ids: &[u32]) -> String {
+fn text_of(fields: &mut RequestFields, state: &ServerState, ids: &[u32]) -> String {
     state.texts.tokenizer.decode(ids).unwrap_or_else(|found| {
         fields.problem("prompt", &found.to_string());
         String::new()
     })
 }
 
-impl Answer {
+impl CompletionParts {
     fn token(&mut self, TokenEvent { choice, id, text, log_probabilities }: TokenEvent) {
         if !self.has_new {
             return;
@@ -292,11 +299,11 @@ impl Answer {
     }
 }
 
-async fn whole(mut generation: Generation, mut answer: Answer) -> Result<Response, ApiError> {
+async fn whole(mut generation: GenerationRequest, mut answer: CompletionParts) -> Result<Response, ApiError> {
     while let Some(event) = generation.next().await? {
         match event {
-            Event::Token(token) => answer.token(token),
-            Event::End(end) => {
+            GenerationEvent::Token(token) => answer.token(token),
+            GenerationEvent::End(end) => {
                 answer.end(&end);
                 answer.echo(end.choice, &end.sequence);
             }
@@ -310,7 +317,7 @@ async fn whole(mut generation: Generation, mut answer: Answer) -> Result<Respons
 
 struct StreamedAnswer {
     writer: ChunkWriter,
-    answer: Answer,
+    answer: CompletionParts,
 }
 
 impl StreamedAnswer {
@@ -325,7 +332,7 @@ impl StreamedAnswer {
 }
 
 impl Chunks for StreamedAnswer {
-    fn on_event(&mut self, event: Event) -> Vec<Bytes> {
+    fn on_event(&mut self, event: GenerationEvent) -> Vec<Bytes> {
         let mut events = Vec::new();
         // The prompts come first, once.
         if let Some(prompts) = self.answer.echo.take() {
@@ -335,7 +342,7 @@ impl Chunks for StreamedAnswer {
             }
         }
         match event {
-            Event::Token(token) => {
+            GenerationEvent::Token(token) => {
                 let index = token.choice;
                 self.answer.token(token);
                 let choice = &self.answer.choices[index];
@@ -344,7 +351,7 @@ impl Chunks for StreamedAnswer {
                     events.push(self.choice(index));
                 }
             }
-            Event::End(end) => {
+            GenerationEvent::End(end) => {
                 let index = end.choice;
                 self.answer.end(&end);
                 let finish = self.answer.choices[index].finish.take();

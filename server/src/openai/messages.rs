@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::sampling::{refused, within};
 use crate::error::ApiError;
-use crate::fields::{Fields, short};
+use crate::fields::{RequestFields, short};
 
 /// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,13 +53,13 @@ pub(crate) struct Conversation {
 /// The content of a message.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum MessageContent {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 #[derive(Debug, Deserialize)]
-struct Part {
+struct ContentPart {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -74,7 +74,7 @@ impl ToolChoice {
 
 impl Conversation {
     /// Reads messages, tools and variables. Problems are added to `fields`.
-    pub(crate) fn read(fields: &mut Fields) -> Self {
+    pub(crate) fn read(fields: &mut RequestFields) -> Self {
         let messages = fields.require::<Vec<Box<RawValue>>>("messages").unwrap_or_default();
         if messages.is_empty() && fields.problems.is_empty() {
             fields.problem("messages", "is empty");
@@ -119,15 +119,15 @@ impl Conversation {
     }
 }
 
-fn message(fields: &mut Fields, at: usize, value: &RawValue) -> Option<Message> {
+fn message(fields: &mut RequestFields, at: usize, value: &RawValue) -> Option<Message> {
     within(fields, &format!("messages[{at}]"), value, |message| {
         let role = message.require::<String>("role").unwrap_or_default();
         // The newer name of OpenAI, which templates do not know.
         let role = if role == "developer" { "system".to_owned() } else { role };
         let content = match message.take("content") {
             None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => text_of_parts(message, parts),
+            Some(MessageContent::Text(text)) => text,
+            Some(MessageContent::Parts(parts)) => text_of_parts(message, parts),
         };
         message.refuse(&[refused("function_call", &[], "use tool_calls"), refused("audio", &[], "")]);
         let mut rest = Vec::new();
@@ -142,9 +142,9 @@ fn message(fields: &mut Fields, at: usize, value: &RawValue) -> Option<Message> 
     })
 }
 
-fn text_of_parts(message: &mut Fields, parts: Vec<Part>) -> String {
+fn text_of_parts(message: &mut RequestFields, parts: Vec<ContentPart>) -> String {
     let mut texts = Vec::new();
-    for Part { kind, text } in parts {
+    for ContentPart { kind, text } in parts {
         if message.has_many_problems() {
             break;
         }
@@ -169,7 +169,7 @@ fn parse_arguments(call: &mut Value) {
     }
 }
 
-fn tools(fields: &mut Fields) -> Vec<Tool> {
+fn tools(fields: &mut RequestFields) -> Vec<Tool> {
     let values = fields.take::<Vec<Box<RawValue>>>("tools").unwrap_or_default();
     let tools = values.iter().enumerate().filter_map(|(at, value)| {
         let place = format!("tools[{at}]");
@@ -204,7 +204,7 @@ fn tools(fields: &mut Fields) -> Vec<Tool> {
     tools.collect()
 }
 
-fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> ToolChoice {
+fn tool_choice(fields: &mut RequestFields, tools: &[Tool]) -> ToolChoice {
     let Some(value) = fields.take::<Value>("tool_choice") else { return ToolChoice::Auto };
     let named = value.pointer("/function/name").and_then(Value::as_str);
     let choice = match (value.as_str(), named) {

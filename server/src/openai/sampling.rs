@@ -13,7 +13,7 @@ use ascend_tp::generate::{Grammar, Request, SamplingOptions};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::fields::{Fields, MAX_PROBLEMS, RefusedField, short};
+use crate::fields::{MAX_PROBLEMS, RefusedField, RequestFields, short};
 use crate::state::ServerState;
 
 /// Maximum number of log-probabilities for each token.
@@ -114,7 +114,7 @@ pub(crate) const fn refused(
 
 impl Settings {
     /// Reads the fields. Problems are added to `fields`.
-    pub(crate) fn read(fields: &mut Fields, state: &ServerState) -> Self {
+    pub(crate) fn read(fields: &mut RequestFields, state: &ServerState) -> Self {
         let model = fields.take("model");
         let samples = fields.take::<usize>("n").unwrap_or(1);
         let most = state.sequences;
@@ -164,7 +164,7 @@ impl Settings {
     /// prompt's field. Without `max_tokens`, there are at most `default` new tokens.
     pub(crate) fn check_length(
         &self,
-        fields: &mut Fields,
+        fields: &mut RequestFields,
         place: &str,
         tokens: usize,
         context: usize,
@@ -211,7 +211,7 @@ impl Settings {
     }
 }
 
-fn stream_options(fields: &mut Fields) -> Option<StreamOptions> {
+fn stream_options(fields: &mut RequestFields) -> Option<StreamOptions> {
     let streams = fields.take("stream").unwrap_or(false);
     let options = fields.take::<StreamOptions>("stream_options");
     if options.is_some() && !streams {
@@ -220,7 +220,7 @@ fn stream_options(fields: &mut Fields) -> Option<StreamOptions> {
     streams.then(|| options.unwrap_or_default())
 }
 
-fn stop_texts(fields: &mut Fields) -> Vec<String> {
+fn stop_texts(fields: &mut RequestFields) -> Vec<String> {
     let stops = match fields.take("stop") {
         None => Vec::new(),
         Some(Stops::One(stop)) => vec![stop],
@@ -231,7 +231,7 @@ fn stop_texts(fields: &mut Fields) -> Vec<String> {
 }
 
 /// Checks the stop texts of the field `name`.
-pub(crate) fn check_stops(fields: &mut Fields, name: &str, stops: &[String]) {
+pub(crate) fn check_stops(fields: &mut RequestFields, name: &str, stops: &[String]) {
     if stops.iter().any(String::is_empty) {
         fields.problem(name, "an empty text ends every answer");
     }
@@ -246,7 +246,7 @@ pub(crate) fn check_stops(fields: &mut Fields, name: &str, stops: &[String]) {
 }
 
 /// Reads sampling options. Settings of the file apply to requests that do not set them.
-fn sampling(fields: &mut Fields, state: &ServerState, seed: Option<u64>) -> SamplingOptions {
+fn sampling(fields: &mut RequestFields, state: &ServerState, seed: Option<u64>) -> SamplingOptions {
     let file = &state.sampling;
     let own = if file.do_sample == Some(false) { 0.0 } else { file.temperature.unwrap_or(1.0) };
     // Clients write "all tokens" as -1 or 0.
@@ -273,7 +273,7 @@ fn sampling(fields: &mut Fields, state: &ServerState, seed: Option<u64>) -> Samp
     sampling
 }
 
-fn logit_bias(fields: &mut Fields) -> BTreeMap<u32, f32> {
+fn logit_bias(fields: &mut RequestFields) -> BTreeMap<u32, f32> {
     let biases = fields.take::<BTreeMap<String, f32>>("logit_bias").unwrap_or_default();
     let mut by_id = BTreeMap::new();
     if biases.len() > MAX_BIASES {
@@ -295,7 +295,7 @@ fn logit_bias(fields: &mut Fields) -> BTreeMap<u32, f32> {
 }
 
 /// Reads the grammar of the answer: `response_format` of OpenAI, or `structured_outputs` of vLLM.
-fn grammar(fields: &mut Fields) -> Option<AnswerGrammar> {
+fn grammar(fields: &mut RequestFields) -> Option<AnswerGrammar> {
     const FORMAT: &str = "response_format";
     const OUTPUTS: &str = "structured_outputs";
     let format = fields.raw(FORMAT).and_then(|value| response_format(fields, &value));
@@ -310,15 +310,15 @@ fn grammar(fields: &mut Fields) -> Option<AnswerGrammar> {
 /// Reads the fields of an object with `read`, and moves its problems to `fields`. Returns nothing
 /// if there are many problems already.
 pub(crate) fn within<T>(
-    fields: &mut Fields,
+    fields: &mut RequestFields,
     place: &str,
     value: &RawValue,
-    read: impl FnOnce(&mut Fields) -> Option<T>,
+    read: impl FnOnce(&mut RequestFields) -> Option<T>,
 ) -> Option<T> {
     if fields.has_many_problems() {
         return None;
     }
-    match Fields::of_field(&fields.place(place), value) {
+    match RequestFields::of_field(&fields.place(place), value) {
         Err(problem) => {
             fields.problems.push(problem);
             None
@@ -331,7 +331,7 @@ pub(crate) fn within<T>(
     }
 }
 
-fn response_format(fields: &mut Fields, value: &RawValue) -> Option<Grammar> {
+fn response_format(fields: &mut RequestFields, value: &RawValue) -> Option<Grammar> {
     within(fields, "response_format", value, |format| {
         let kind = format.require::<String>("type")?;
         match kind.as_str() {
@@ -354,7 +354,7 @@ fn response_format(fields: &mut Fields, value: &RawValue) -> Option<Grammar> {
     })
 }
 
-fn structured_outputs(fields: &mut Fields, value: &RawValue) -> Option<Grammar> {
+fn structured_outputs(fields: &mut RequestFields, value: &RawValue) -> Option<Grammar> {
     within(fields, "structured_outputs", value, |outputs| {
         let schema = outputs.raw("json").map(|schema| {
             // vLLM also takes the schema as a text.

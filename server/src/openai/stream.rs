@@ -20,12 +20,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::sampling::StreamOptions;
 use super::{AnswerHead, Usage};
 use crate::error::ApiError;
-use crate::generation::{Event, Generation};
+use crate::generation::{GenerationEvent, GenerationRequest};
 
 /// How an endpoint streams its answer.
 pub(crate) trait Chunks: Send + 'static {
     /// Returns the events of the stream for an event of the generation.
-    fn on_event(&mut self, event: Event) -> Vec<Bytes>;
+    fn on_event(&mut self, event: GenerationEvent) -> Vec<Bytes>;
 
     /// Returns the last events.
     fn on_end(&mut self) -> Vec<Bytes>;
@@ -82,7 +82,7 @@ pub(crate) fn failed(error: &ApiError) -> Vec<Bytes> {
 }
 
 struct Streaming<C> {
-    generation: Generation,
+    generation: GenerationRequest,
     chunks: C,
     ready: Vec<Bytes>,
     is_over: bool,
@@ -133,7 +133,10 @@ impl<C: Chunks> Streaming<C> {
 ///
 /// # Errors
 /// The generation fails before its first event.
-pub(crate) async fn respond<C: Chunks>(generation: Generation, chunks: C) -> Result<Response, ApiError> {
+pub(crate) async fn respond<C: Chunks>(
+    generation: GenerationRequest,
+    chunks: C,
+) -> Result<Response, ApiError> {
     let mut streaming = Streaming { generation, chunks, ready: Vec::new(), is_over: false };
     streaming.fill().await?;
     // A client that does not read must not keep its place in the batch, so events do not wait for

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 
 use super::messages::Conversation;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::routes::{Call, off_reactor};
+use crate::fields::RequestFields;
+use crate::routes::{AuthorizedRequest, off_reactor};
 use crate::state::ServerState;
 use crate::texts::without_template;
 
 /// Returns the tokens of a text or of a chat.
-pub(crate) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn tokenize(call: AuthorizedRequest) -> Result<Json<Value>, ApiError> {
     off_reactor(move || {
-        let mut fields = Fields::of_body(&call.body)?;
+        let mut fields = RequestFields::of_body(&call.body)?;
         check_model(&mut fields, &call.state)?;
         let shows_texts = fields.take("return_token_strs").unwrap_or(false);
         let texts = &call.state.texts;
@@ -45,9 +45,9 @@ pub(crate) async fn tokenize(call: Call) -> Result<Json<Value>, ApiError> {
 }
 
 /// Returns the text of tokens.
-pub(crate) async fn detokenize(call: Call) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detokenize(call: AuthorizedRequest) -> Result<Json<Value>, ApiError> {
     off_reactor(move || {
-        let mut fields = Fields::of_body(&call.body)?;
+        let mut fields = RequestFields::of_body(&call.body)?;
         check_model(&mut fields, &call.state)?;
         let ids = fields.require::<Vec<u32>>("tokens");
         let ids = fields.finish(ids)?;
@@ -57,7 +57,7 @@ pub(crate) async fn detokenize(call: Call) -> Result<Json<Value>, ApiError> {
     .await
 }
 
-fn check_model(fields: &mut Fields, state: &ServerState) -> Result<(), ApiError> {
+fn check_model(fields: &mut RequestFields, state: &ServerState) -> Result<(), ApiError> {
     let model: Option<String> = fields.take("model");
     state.model_name(model.as_deref()).map(drop)
 }

@@ -184,7 +184,7 @@ impl ObjectScanner {
 
 /// The first place of a text where a marker is, or where it may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MarkerPlace {
     /// Start of the whitespace before the marker, in bytes.
     pub(super) start: usize,
     /// Start of the marker, in bytes. If no marker begins, the end of the text.
@@ -192,9 +192,9 @@ pub(super) struct Place {
 }
 
 /// Returns the first place of one of `markers`.
-pub(super) fn find(text: &str, markers: &[&str]) -> Place {
+pub(super) fn find(text: &str, markers: &[&str]) -> MarkerPlace {
     let begins =
         |rest: &str| markers.iter().any(|marker| rest.starts_with(marker) || marker.starts_with(rest));
     let marker = text.char_indices().map(|(at, _)| at).find(|&at| begins(&text[at..])).unwrap_or(text.len());
-    Place { start: text[..marker].trim_end().len(), marker }
+    MarkerPlace { start: text[..marker].trim_end().len(), marker }
 }

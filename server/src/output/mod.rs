@@ -87,7 +87,7 @@ impl AnswerParser {
 
     /// Takes the next text of the answer. Returns the parts that it completes.
     pub fn push(&mut self, text: &str) -> Vec<AnswerPart> {
-        let mut parts = Parts::default();
+        let mut parts = OutputParts::default();
         let text = match &mut self.reasoning {
             Some(parser) => parser.push(text, &mut parts),
             None => text.to_owned(),
@@ -102,7 +102,7 @@ impl AnswerParser {
     /// Returns the parts that were held back.
     #[must_use]
     pub fn finish(self) -> Vec<AnswerPart> {
-        let mut parts = Parts::default();
+        let mut parts = OutputParts::default();
         let text = self.reasoning.map(|parser| parser.finish(&mut parts)).unwrap_or_default();
         match self.tools {
             Some(mut parser) => {
@@ -117,9 +117,9 @@ impl AnswerParser {
 
 /// The parts of a piece. Adjacent parts of the same kind are one part.
 #[derive(Debug, Default)]
-struct Parts(Vec<AnswerPart>);
+struct OutputParts(Vec<AnswerPart>);
 
-impl Parts {
+impl OutputParts {
     fn text(&mut self, text: &str) {
         match self.0.last_mut() {
             _ if text.is_empty() => {}

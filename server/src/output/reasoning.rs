@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Parts;
+use super::OutputParts;
 use super::cursor::{Cursor, Stop, find};
 
 /// The format of a model's reasoning.
@@ -72,7 +72,7 @@ impl FromStr for ReasoningParserKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ReasoningPlace {
     /// Before the opening tag. The prompt may already have it.
     Start { starts_inside: bool },
     /// In the whitespace after the opening tag.
@@ -89,42 +89,42 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct ReasoningParser {
     kind: ReasoningParserKind,
-    place: Place,
+    place: ReasoningPlace,
     held: String,
 }
 
 impl ReasoningParser {
     pub(super) fn new(kind: ReasoningParserKind, starts_inside: bool) -> Self {
-        Self { kind, place: Place::Start { starts_inside }, held: String::new() }
+        Self { kind, place: ReasoningPlace::Start { starts_inside }, held: String::new() }
     }
 
     /// Takes the next text. Returns the text of the answer.
-    pub(super) fn push(&mut self, text: &str, parts: &mut Parts) -> String {
+    pub(super) fn push(&mut self, text: &str, parts: &mut OutputParts) -> String {
         self.held.push_str(text);
         let [open, close] = self.kind.tags();
         loop {
             match self.place {
-                Place::Start { starts_inside } => {
+                ReasoningPlace::Start { starts_inside } => {
                     let mut cursor = Cursor::new(&self.held);
                     match cursor.spaces().and_then(|()| cursor.literal(open)) {
                         Ok(()) => {
                             self.held.drain(..cursor.at());
-                            self.place = Place::Opened;
+                            self.place = ReasoningPlace::Opened;
                         }
                         Err(Stop::More) => return String::new(),
-                        Err(Stop::Never { .. }) if starts_inside => self.place = Place::Opened,
-                        Err(Stop::Never { .. }) => self.place = Place::Answer,
+                        Err(Stop::Never { .. }) if starts_inside => self.place = ReasoningPlace::Opened,
+                        Err(Stop::Never { .. }) => self.place = ReasoningPlace::Answer,
                     }
                 }
-                Place::Opened | Place::Closed => {
+                ReasoningPlace::Opened | ReasoningPlace::Closed => {
                     self.held.drain(..self.held.len() - self.held.trim_start().len());
                     if self.held.is_empty() {
                         return String::new();
                     }
-                    let opened = self.place == Place::Opened;
-                    self.place = if opened { Place::Inside } else { Place::Answer };
+                    let opened = self.place == ReasoningPlace::Opened;
+                    self.place = if opened { ReasoningPlace::Inside } else { ReasoningPlace::Answer };
                 }
-                Place::Inside => {
+                ReasoningPlace::Inside => {
                     let place = find(&self.held, &[close]);
                     parts.reasoning(&self.held[..place.start]);
                     if !self.held[place.marker..].starts_with(close) {
@@ -132,22 +132,22 @@ impl ReasoningParser {
                         return String::new();
                     }
                     self.held.drain(..place.marker + close.len());
-                    self.place = Place::Closed;
+                    self.place = ReasoningPlace::Closed;
                 }
-                Place::Answer => return std::mem::take(&mut self.held),
+                ReasoningPlace::Answer => return std::mem::take(&mut self.held),
             }
         }
     }
 
     /// Returns the held back text of the answer.
-    pub(super) fn finish(self, parts: &mut Parts) -> String {
+    pub(super) fn finish(self, parts: &mut OutputParts) -> String {
         match self.place {
-            Place::Start { starts_inside: false } | Place::Answer => self.held,
-            Place::Start { starts_inside: true } | Place::Inside => {
+            ReasoningPlace::Start { starts_inside: false } | ReasoningPlace::Answer => self.held,
+            ReasoningPlace::Start { starts_inside: true } | ReasoningPlace::Inside => {
                 parts.reasoning(&self.held);
                 String::new()
             }
-            Place::Opened | Place::Closed => String::new(),
+            ReasoningPlace::Opened | ReasoningPlace::Closed => String::new(),
         }
     }
 }

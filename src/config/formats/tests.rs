@@ -93,7 +93,7 @@ fn unknown_schemes_are_refused_all_at_once() {
         (json!({"quant_method": "fp8"}), "weight_block_size: fp8 weights without blocks"),
         (
             json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": "yes"}),
-            "desc_act: wrong type",
+            "desc_act: wrong value",
         ),
         (
             json!({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemv"}),

@@ -40,7 +40,7 @@ impl ChatTemplate {
         let Some(marks) = free_marks(messages, &text) else {
             return Err(refused("the messages have every character of Unicode's private use").into());
         };
-        let conversation = Conversation { template: self, messages, text: &text, marks };
+        let conversation = RenderedConversation { template: self, messages, text: &text, marks };
         let spoken = (0..messages.len()).filter(|at| messages[*at].role == ASSISTANT);
         let spans = spoken.map(|at| conversation.span(at)).collect::<Result<_, _>>()?;
         Ok(Answers { text, spans })
@@ -57,7 +57,7 @@ fn free_marks(messages: &[Message], text: &str) -> Option<[char; 2]> {
     Some([free.next()?, free.next()?])
 }
 
-struct Conversation<'a> {
+struct RenderedConversation<'a> {
     template: &'a ChatTemplate,
     messages: &'a [Message],
     /// Text of the whole conversation.
@@ -72,7 +72,7 @@ struct Around {
     after: String,
 }
 
-impl Conversation<'_> {
+impl RenderedConversation<'_> {
     fn span(&self, message_index: usize) -> Result<AnswerSpan, Diagnostics> {
         let found = match self.by_mark(message_index)? {
             Some(span) => Some(span),

@@ -1,7 +1,7 @@
 //! The Jinja environment of transformers' chat templates.
 //!
-//! Input: a [`Clock`]. Output: a minijinja environment. Invariants: blocks are trimmed as in
-//! transformers. Filters, tests, functions and methods give the results of Jinja2 in Python. An
+//! Input: a [`TemplateClock`]. Output: a minijinja environment. Invariants: blocks are trimmed as
+//! in transformers. Filters, tests, functions and methods give the results of Jinja2 in Python. An
 //! error in Jinja2 is an error here, never another text. Not here: the variables of a template.
 
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use super::json;
 
 /// The time that `strftime_now` formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Clock {
+pub(super) enum TemplateClock {
     /// Current time in the system's time zone.
     #[default]
     System,
@@ -25,7 +25,7 @@ pub(super) enum Clock {
     Fixed(SystemTime),
 }
 
-impl Clock {
+impl TemplateClock {
     /// Makes `strftime_now` of an environment use this clock.
     pub(super) fn set(self, environment: &mut Environment<'static>) {
         environment.add_function("strftime_now", move |format: &str| strftime(self, format));
@@ -33,7 +33,7 @@ impl Clock {
 }
 
 /// Returns the environment of chat templates, without a template.
-pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
+pub(super) fn environment(clock: TemplateClock) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     minijinja_contrib::add_to_environment(&mut environment);
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
@@ -70,10 +70,10 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), Bytes | Map | Seq | String | Undefined)
 }
 
-fn strftime(clock: Clock, format: &str) -> Result<String, Error> {
+fn strftime(clock: TemplateClock, format: &str) -> Result<String, Error> {
     let now: DateTime<Local> = match clock {
-        Clock::System => Local::now(),
-        Clock::Fixed(time) => time.into(),
+        TemplateClock::System => Local::now(),
+        TemplateClock::Fixed(time) => time.into(),
     };
     let mut text = String::new();
     match write!(text, "{}", now.naive_local().format(format)) {

@@ -13,7 +13,7 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
 use serde_json::Value as Json;
 
-use super::environment::{Clock, environment};
+use super::environment::{TemplateClock, environment};
 use super::{Message, MessageField, blocks, json};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::weights::file;
@@ -84,7 +84,7 @@ impl ChatTemplate {
         let file = texts.file;
         let refused =
             |error: Error| Diagnostic::new(&file, "the chat template is not a Jinja template").found(error);
-        let mut environment = environment(Clock::System).map_err(refused)?;
+        let mut environment = environment(TemplateClock::System).map_err(refused)?;
         environment.add_function(blocks::FUNCTION, generation);
         let default = blocks::rewrite(&texts.default);
         environment.add_template_owned(DEFAULT, default.text).map_err(refused)?;
@@ -100,7 +100,7 @@ impl ChatTemplate {
     /// Returns the template with a fixed time for `strftime_now`, shown in the system's time zone.
     #[must_use]
     pub fn with_time(mut self, time: SystemTime) -> Self {
-        Clock::Fixed(time).set(&mut self.environment);
+        TemplateClock::Fixed(time).set(&mut self.environment);
         self
     }
 

@@ -30,7 +30,7 @@ pub(super) fn dumps(
         Ok(by_position.or(named.get(name)?).filter(|value| !value.is_none()))
     };
     let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
-    let mut writer = Writer {
+    let mut writer = JsonWriter {
         text: String::new(),
         is_ascii: is_true(argument(ensure_ascii, "ensure_ascii")?),
         indent: argument(indent, "indent")?.map(|indent| indent_text(&indent)).transpose()?,
@@ -65,7 +65,7 @@ fn indent_text(indent: &Value) -> Result<String, Error> {
     }
 }
 
-struct Writer {
+struct JsonWriter {
     text: String,
     is_ascii: bool,
     is_sorted: bool,
@@ -76,7 +76,7 @@ struct Writer {
     depth: usize,
 }
 
-impl Writer {
+impl JsonWriter {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
         match value.kind() {
             ValueKind::None => self.text.push_str("null"),

@@ -21,7 +21,7 @@
 //! Tokens of weight 0, which is below e⁻⁷⁰⁸, are never needed.
 
 use super::SamplingError;
-use super::choice::{Bounds, Rest, Weights};
+use super::choice::{Bounds, LogitWeights, Rest};
 use super::order::RankedToken;
 use super::processors::Processors;
 
@@ -140,7 +140,7 @@ impl Candidates<'_> {
         &self,
         least: Option<RankedToken>,
         processors: Processors<'_>,
-        weights: Weights,
+        weights: LogitWeights,
     ) -> Result<Option<Bounds>, SamplingError> {
         let new = |candidate: &TokenCandidate| weights.of(processors.logit(candidate.token, candidate.logit));
         let inside: f64 = self.tokens.iter().map(new).sum();

@@ -38,13 +38,13 @@ const BLOCK: usize = 256;
 const LANES: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weights {
+pub(super) struct LogitWeights {
     pub(super) largest: f64,
     /// Reciprocal of the temperature.
     pub(super) scale: f64,
 }
 
-impl Weights {
+impl LogitWeights {
     /// Returns the weight of a logit: 1 for the largest.
     #[inline]
     pub(super) fn of(self, logit: f32) -> f64 {
@@ -106,7 +106,7 @@ pub(super) struct Ranking<'a> {
 
 /// A place in the order of likelihood.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum LikelihoodPlace {
     /// The place has this token, with this weight above 0.
     Token(RankedToken, f64),
     /// No token here or behind has this weight or more.
@@ -117,7 +117,7 @@ enum Place {
 
 impl Ranking<'_> {
     /// Returns the token at a place, unless its weight is 0 or below `least`.
-    fn place(&mut self, at: usize, weights: Weights, least: f64) -> Place {
+    fn place(&mut self, at: usize, weights: LogitWeights, least: f64) -> LikelihoodPlace {
         let is_enough = |weight: f64| weight > 0.0 && weight >= least;
         if let Rest::Row(logits) = self.rest
             && at >= self.known.len()
@@ -128,21 +128,21 @@ impl Ranking<'_> {
         match (self.known.get(at), self.rest) {
             (Some(token), _) => {
                 let weight = weights.of(token.logit());
-                if is_enough(weight) { Place::Token(*token, weight) } else { Place::End }
+                if is_enough(weight) { LikelihoodPlace::Token(*token, weight) } else { LikelihoodPlace::End }
             }
-            (None, Rest::Unknown { largest }) if is_enough(weights.of(largest)) => Place::Unknown,
-            (None, _) => Place::End,
+            (None, Rest::Unknown { largest }) if is_enough(weights.of(largest)) => LikelihoodPlace::Unknown,
+            (None, _) => LikelihoodPlace::End,
         }
     }
 
     /// Returns the weight of the first `count` tokens, if they are known.
-    fn sum_of_first(&mut self, count: usize, weights: Weights) -> Option<f64> {
+    fn sum_of_first(&mut self, count: usize, weights: LogitWeights) -> Option<f64> {
         let mut sum = 0.0;
         for at in 0..count {
             match self.place(at, weights, 0.0) {
-                Place::Token(_, weight) => sum += weight,
-                Place::End => break,
-                Place::Unknown => return None,
+                LikelihoodPlace::Token(_, weight) => sum += weight,
+                LikelihoodPlace::End => break,
+                LikelihoodPlace::Unknown => return None,
             }
         }
         Some(sum)
@@ -155,7 +155,7 @@ impl Ranking<'_> {
         &mut self,
         options: &SamplingOptions,
         vocabulary: usize,
-        weights: Weights,
+        weights: LogitWeights,
         total: impl FnOnce() -> Result<Option<Bounds>, SamplingError>,
         uniform: f64,
     ) -> Result<Option<u32>, SamplingError> {
@@ -179,13 +179,13 @@ impl Ranking<'_> {
     }
 
     /// Returns the number of tokens that the filters keep, if the known tokens decide.
-    fn filter(&mut self, top_k: usize, wanted: Bounds, weights: Weights, least: f64) -> Option<usize> {
+    fn filter(&mut self, top_k: usize, wanted: Bounds, weights: LogitWeights, least: f64) -> Option<usize> {
         let mut sum = 0.0;
         for at in 0..top_k {
             match self.place(at, weights, least) {
-                Place::Token(_, weight) => sum += weight,
-                Place::End => return Some(at),
-                Place::Unknown => return None,
+                LikelihoodPlace::Token(_, weight) => sum += weight,
+                LikelihoodPlace::End => return Some(at),
+                LikelihoodPlace::Unknown => return None,
             }
             if sum >= wanted.high {
                 return Some(at + 1);
@@ -198,16 +198,16 @@ impl Ranking<'_> {
     }
 
     /// Returns the token at which the sum of weights exceeds `target`.
-    fn draw_from_all(&mut self, weights: Weights, target: Bounds) -> Option<u32> {
+    fn draw_from_all(&mut self, weights: LogitWeights, target: Bounds) -> Option<u32> {
         let (mut sum, mut last) = (0.0, None);
         for at in 0..HEAD {
             match self.place(at, weights, 0.0) {
-                Place::Token(token, weight) => {
+                LikelihoodPlace::Token(token, weight) => {
                     sum += weight;
                     last = Some(token);
                 }
-                Place::End => return last.map(RankedToken::token),
-                Place::Unknown => return None,
+                LikelihoodPlace::End => return last.map(RankedToken::token),
+                LikelihoodPlace::Unknown => return None,
             }
             if sum > target.high {
                 return last.map(RankedToken::token);
@@ -234,7 +234,7 @@ impl Ranking<'_> {
     }
 }
 
-fn draw_from(kept: &[RankedToken], weights: Weights, uniform: f64) -> Option<u32> {
+fn draw_from(kept: &[RankedToken], weights: LogitWeights, uniform: f64) -> Option<u32> {
     let sum: f64 = kept.iter().map(|token| weights.of(token.logit())).sum();
     let (target, mut sum) = (uniform * sum, 0.0);
     let chosen = kept.iter().find(|token| {

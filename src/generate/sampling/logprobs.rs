@@ -6,7 +6,7 @@
 //! - Invariants: a token has the same float as the chosen token and among the most likely tokens.
 
 use super::SamplingError;
-use super::choice::Weights;
+use super::choice::LogitWeights;
 use super::order::{RankedToken, largest, most_likely};
 
 /// Natural logarithms of the model's probabilities, before temperature, penalties and masks.
@@ -31,7 +31,7 @@ impl LogProbabilities {
         let tokens = logits.len();
         let chosen =
             logits.get(chosen as usize).ok_or(SamplingError::OutsideVocabulary { token: chosen, tokens })?;
-        let weights = Weights { largest: f64::from(first), scale: 1.0 };
+        let weights = LogitWeights { largest: f64::from(first), scale: 1.0 };
         let normaliser = weights.largest + weights.sum(logits).ln();
         let mut likeliest = Vec::new();
         most_likely(logits, count, &mut likeliest);

@@ -85,7 +85,7 @@ pub(in crate::program) fn pick_grad(_: &Kind, operands: &[&HostTensor], result: 
 }
 
 /// Sizes of a mixture, and its tensors as f64.
-struct Mixture {
+struct MixtureTensors {
     chosen: usize,
     width: usize,
     inner: usize,
@@ -95,7 +95,7 @@ struct Mixture {
     down: Vec<f64>,
 }
 
-impl Mixture {
+impl MixtureTensors {
     fn of([x, experts, weights, gate_up, down]: [&HostTensor; 5]) -> Self {
         let [x_data, weights, gate_up_data, down_data] =
             [x, weights, gate_up, down].map(|tensor| doubles(tensor).collect());
@@ -146,7 +146,7 @@ fn clipped(hidden: &[Vec<f64>; 2], limit: f64, slope: f64) -> Vec<f64> {
 
 pub(in crate::program) fn expert_rows(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let &[x, index, gate_up, down] = operands else { unreachable!("expert_rows takes four operands") };
-    let mixture = Mixture::of([x, index, x, gate_up, down]);
+    let mixture = MixtureTensors::of([x, index, x, gate_up, down]);
     let places = index.ints().iter().map(|expert| at(*expert)).enumerate();
     let rows = places.flat_map(|(place, expert)| {
         let h = gated(&mixture.hidden(place, expert));
@@ -159,7 +159,7 @@ pub(in crate::program) fn experts(kind: &Kind, operands: &[&HostTensor], result:
     let &[x, index, weights, gate_up, down, ref biases @ ..] = operands else {
         unreachable!("experts takes at least five operands")
     };
-    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
     let biases: Vec<Vec<f64>> = biases.iter().map(|bias| doubles(bias).collect()).collect();
     let mut y = vec![0.0; result.shape.elems()];
     for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
@@ -185,7 +185,7 @@ pub(in crate::program) fn quant_experts(_: &Kind, operands: &[&HostTensor], resu
     let &[x, index, weights, gate_up, down, gate_up_scale, down_scale] = operands else {
         unreachable!("quant_experts takes seven operands")
     };
-    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
     let [gate_up_scale, down_scale]: [Vec<f64>; 2] =
         [gate_up_scale, down_scale].map(|scales| doubles(scales).collect());
     let (width, inner) = (mixture.width, mixture.inner);
@@ -225,7 +225,7 @@ pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Ve
     let &[x, index, weights, gate_up, down, dy] = operands else {
         unreachable!("experts_grad takes six operands")
     };
-    let mixture = Mixture::of([x, index, weights, gate_up, down]);
+    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
     let (width, inner) = (mixture.width, mixture.inner);
     let dy: Vec<f64> = doubles(dy).collect();
     let [mut dx, mut dweights, mut dgate_up, mut ddown] =

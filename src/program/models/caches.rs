@@ -25,6 +25,14 @@ use crate::program::op::Kind;
 const PIECE: usize = 128;
 
 /// Sizes of one run.
+///
+/// ```
+/// use ascend_tp::compiler::RunShape;
+///
+/// // The next token of four sequences, over caches of 1,024 tokens each.
+/// let step = RunShape::new(4, 1, 1024);
+/// assert_eq!(step.caches.table, 8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunShape {
     /// Number of sequences in the run.
@@ -52,6 +60,7 @@ impl RunShape {
     /// Separates the layers with a window from the other layers of `config`, with caches of the
     /// same size, and adds the states of recurrent layers.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_layers_of(mut self, config: &ModelConfig) -> Self {
         self.states = config.remembered_tokens().map(|tokens| StatePool::of_sequences(self.batch, 1, tokens));
         let window = config.window();
@@ -64,6 +73,7 @@ impl RunShape {
     }
 
     /// Returns the groups of caches, with the names of their inputs.
+    #[doc(hidden)]
     pub fn groups(&self) -> impl Iterator<Item = (CacheNames, CacheGroup)> + use<> {
         let windowed = self.windowed.map(|group| (CacheNames::WINDOWED, group));
         std::iter::once((CacheNames::ALL, self.caches)).chain(windowed)
@@ -71,6 +81,7 @@ impl RunShape {
 
     /// Returns whether the tables have all rows that a sequence with tokens from `start` reads.
     #[must_use]
+    #[doc(hidden)]
     pub fn fits(&self, start: usize) -> bool {
         self.groups().all(|(_, group)| group.rows_read(start, self.sequence) <= group.length())
     }
@@ -138,10 +149,12 @@ pub struct StatePool {
 
 impl StatePool {
     /// The state that belongs to no sequence. Rows without a sequence are written to it.
+    #[doc(hidden)]
     pub const NULL: usize = 0;
 
     /// Returns the states for `batch` sequences, and the reserved states of each pool.
     #[must_use]
+    #[doc(hidden)]
     pub const fn of_sequences(batch: usize, pools: usize, remembered: usize) -> Self {
         let own = batch.div_ceil(if pools == 0 { 1 } else { pools });
         Self { count: own.saturating_add(2).saturating_mul(pools), pools, remembered }
@@ -149,6 +162,7 @@ impl StatePool {
 
     /// Returns the number of states of each pool, reserved ones included.
     #[must_use]
+    #[doc(hidden)]
     pub const fn in_pool(&self) -> usize {
         self.count / if self.pools == 0 { 1 } else { self.pools }
     }
@@ -170,6 +184,14 @@ pub struct StateRow {
 }
 
 /// Blocks of the KV caches of a layer.
+///
+/// ```
+/// use ascend_tp::compiler::{CacheBlocks, RunShape};
+///
+/// // Eight blocks for each sequence, and the block of padding.
+/// let blocks = RunShape::new(4, 1, 1024).caches.blocks;
+/// assert_eq!((blocks.count, blocks.rows), (33, CacheBlocks::ROWS));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheBlocks {
     /// Number of blocks of all pools.
@@ -184,11 +206,13 @@ impl CacheBlocks {
     /// Rows of a block by default. CANN takes multiples of 16.
     pub const ROWS: usize = 128;
     /// The block that belongs to no sequence. Padding is written to it, and tables end with it.
+    #[doc(hidden)]
     pub const NULL: usize = 0;
 
     /// Returns the blocks of `rows` rows for `batch` sequences of `length` rows, and the null block
     /// of each pool.
     #[must_use]
+    #[doc(hidden)]
     pub const fn of_sequences(batch: usize, length: usize, rows: usize, pools: usize) -> Self {
         let sequences = batch.div_ceil(if pools == 0 { 1 } else { pools });
         // `verify` refuses sizes that saturate.
@@ -198,6 +222,7 @@ impl CacheBlocks {
 
     /// Returns the blocks of each pool that sequences can use: all but the null block.
     #[must_use]
+    #[doc(hidden)]
     pub const fn in_pool(&self) -> usize {
         (self.count / if self.pools == 0 { 1 } else { self.pools }).saturating_sub(1)
     }

@@ -42,7 +42,7 @@ pub(crate) const OUT: &str = "attention.out";
 const UNIT_EPSILON: f64 = 1e-6;
 
 /// The projections of the input.
-struct Projected {
+struct DeltaProjections {
     /// Queries, keys and values before the convolution, `[b,s,i,2d+r·e]`.
     vectors: Operand,
     /// Gates `[b,s,i,r,e]`.
@@ -56,7 +56,7 @@ struct Projected {
 /// Operands of the rule, f32: queries and keys of any length `[b,s,i,d]`, values `[b,s,i,r,e]`,
 /// logarithms of the decay and write strengths `[b,s,i,r]`.
 #[derive(Clone, Copy)]
-struct Rule {
+struct DeltaOperands {
     query: Operand,
     key: Operand,
     value: Operand,
@@ -70,7 +70,7 @@ impl LayerInputs<'_> {
         let (names, h) = (self.tensors().delta, self.config.hidden_size);
         let GatedDelta { key_heads: i, value_dims: e, .. } = *delta;
         let r = delta.values_per_key();
-        let Projected { vectors, gates, strengths, steps } = self.delta_inputs(build, layer, delta, x);
+        let DeltaProjections { vectors, gates, strengths, steps } = self.delta_inputs(build, layer, delta, x);
         let vectors = build.name(vectors, tag("vectors"));
         let [query, key, value] = self.convolved(build, layer, delta, vectors);
         let value = build.op(Kind::SplitDim { dim: 3, size: e }, &[value]);
@@ -85,7 +85,7 @@ impl LayerInputs<'_> {
         let rate = build.op(Kind::Exp, &[rate]);
         let rate = build.op(Kind::Scale { by: -1.0 }, &[rate]);
         let decay = build.mul(steps, rate);
-        let rule = Rule { query, key, value, decay, strength };
+        let rule = DeltaOperands { query, key, value, decay, strength };
         let y = self.ruled(build, layer, delta, rule);
         let y = build.name(y, format!("layers.{layer}.{RULE}"));
         let norm = self.config.layer_tensor(layer, names.norm);
@@ -100,7 +100,13 @@ impl LayerInputs<'_> {
         build.name(y, format!("layers.{layer}.{OUT}"))
     }
 
-    fn delta_inputs(&self, build: &mut Builder, layer: usize, delta: &GatedDelta, x: Operand) -> Projected {
+    fn delta_inputs(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        delta: &GatedDelta,
+        x: Operand,
+    ) -> DeltaProjections {
         let h = self.config.hidden_size;
         let GatedDelta { key_heads: i, key_dims: d, value_dims: e, .. } = *delta;
         let r = delta.values_per_key();
@@ -119,7 +125,7 @@ impl LayerInputs<'_> {
                 let both = self.linear(build, "bsh,iwh->bsiw", x, &name, whole(&name), &[i, 2 * r, h]);
                 let both = self.cast(build, both, DType::F32);
                 let (strengths, steps) = (part(build, both, 0, r), part(build, both, r, r));
-                Projected { vectors, gates, strengths, steps }
+                DeltaProjections { vectors, gates, strengths, steps }
             }
             DeltaInputs::Sections { vectors, gates, strengths, steps } => {
                 let tensor = path(vectors);
@@ -138,7 +144,7 @@ impl LayerInputs<'_> {
                     let x = self.linear(build, "bsh,irh->bsir", x, &name, whole(&name), &[i, r, h]);
                     self.cast(build, x, DType::F32)
                 });
-                Projected { vectors, gates, strengths, steps }
+                DeltaProjections { vectors, gates, strengths, steps }
             }
         }
     }
@@ -183,7 +189,13 @@ impl LayerInputs<'_> {
     }
 
     /// Returns the results `[b,s,i,r,e]` of the rule.
-    fn ruled(&self, build: &mut Builder, layer: usize, delta: &GatedDelta, mut rule: Rule) -> Operand {
+    fn ruled(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        delta: &GatedDelta,
+        mut rule: DeltaOperands,
+    ) -> Operand {
         let GatedDelta { key_heads: i, key_dims: d, value_dims: e, .. } = *delta;
         let Seen::Caches { states, .. } = &self.tokens.seen else {
             return chunks(build, rule, None).0;
@@ -274,8 +286,8 @@ fn concatenated(build: &mut Builder, parts: &[Operand], dim: usize) -> Operand {
 }
 
 /// Computes one token: returns the results and the states `[b,i,d,r,e]` after it.
-fn step(build: &mut Builder, rule: Rule, state: Operand) -> (Operand, Operand) {
-    let Rule { query, key, value, decay, strength } = rule;
+fn step(build: &mut Builder, rule: DeltaOperands, state: Operand) -> (Operand, Operand) {
+    let DeltaOperands { query, key, value, decay, strength } = rule;
     let [query, key] = units(build, query, key);
     let decay = build.op(Kind::Exp, &[decay]);
     // The dim of the only token takes the place of the dims of keys.
@@ -292,7 +304,7 @@ fn step(build: &mut Builder, rule: Rule, state: Operand) -> (Operand, Operand) {
 
 /// Computes all tokens: returns the results and the states `[b,i,d,r,e]` after them. `state` is the
 /// state before the first token, or `None` for zeros.
-fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, Operand) {
+fn chunks(build: &mut Builder, rule: DeltaOperands, state: Option<Operand>) -> (Operand, Operand) {
     const EXCHANGED: [usize; 5] = [0, 1, 3, 2, 4];
     let tokens = build.value(rule.key).shape[1];
     let rest = tokens % CHUNK;
@@ -309,9 +321,9 @@ fn chunks(build: &mut Builder, rule: Rule, state: Option<Operand>) -> (Operand, 
             let x = if size == tokens { x } else { build.op(Kind::Narrow { dim: 1, start, size }, &[x]) };
             build.op(Kind::SplitDim { dim: 1, size: chunk }, &[x])
         };
-        let Rule { query, key, value, decay, strength } = rule;
+        let DeltaOperands { query, key, value, decay, strength } = rule;
         let [query, key, value, decay, strength] = [query, key, value, decay, strength].map(&mut part);
-        let within = Within::new(build, Rule { query, key, value, decay, strength });
+        let within = Within::new(build, DeltaOperands { query, key, value, decay, strength });
         let mut of_chunks = Vec::new();
         for at in 0..size / chunk {
             let (y, after) = within.chunk(build, at, state);
@@ -350,8 +362,8 @@ struct Within {
 
 impl Within {
     /// The operands have the dims `[b,n,t,…]`.
-    fn new(build: &mut Builder, rule: Rule) -> Self {
-        let Rule { query, key, value, decay, strength } = rule;
+    fn new(build: &mut Builder, rule: DeltaOperands) -> Self {
+        let DeltaOperands { query, key, value, decay, strength } = rule;
         let [t, r] = [2, 4].map(|dim| build.value(value).shape[dim]);
         let [query, key] = [query, key].map(|x| permuted(build, x, &[0, 1, 3, 2, 4]));
         let [query, key] = units(build, query, key);

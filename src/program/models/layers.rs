@@ -178,7 +178,7 @@ pub(super) struct Layers {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum LayerPart {
     Attention,
     Mlp,
 }
@@ -225,15 +225,15 @@ impl LayerInputs<'_> {
 
     /// Adds both parts of a layer to the residual stream.
     pub(super) fn layer(&self, build: &mut Builder, layer: usize, residual: Operand) -> Operand {
-        let residual = self.part(build, layer, Part::Attention, residual);
-        self.part(build, layer, Part::Mlp, residual)
+        let residual = self.part(build, layer, LayerPart::Attention, residual);
+        self.part(build, layer, LayerPart::Mlp, residual)
     }
 
-    fn part(&self, build: &mut Builder, layer: usize, part: Part, residual: Operand) -> Operand {
+    fn part(&self, build: &mut Builder, layer: usize, part: LayerPart, residual: Operand) -> Operand {
         let (norms, tensors) = (self.config.layer(layer).norms, self.tensors());
         let (name, before, after) = match part {
-            Part::Attention => ("attention", tensors.attention_norm, tensors.attention_norm_after),
-            Part::Mlp => ("mlp", tensors.mlp_norm, tensors.mlp_norm_after),
+            LayerPart::Attention => ("attention", tensors.attention_norm, tensors.attention_norm_after),
+            LayerPart::Mlp => ("mlp", tensors.mlp_norm, tensors.mlp_norm_after),
         };
         let mut x = residual;
         if norms.has_before() {
@@ -242,8 +242,8 @@ impl LayerInputs<'_> {
         }
         let x = self.cast(build, x, self.dtype);
         let x = match part {
-            Part::Attention => self.attention(build, layer, x),
-            Part::Mlp => self.mlp(build, layer, x),
+            LayerPart::Attention => self.attention(build, layer, x),
+            LayerPart::Mlp => self.mlp(build, layer, x),
         };
         let mut x = self.cast(build, x, self.stored);
         if norms.has_after() {

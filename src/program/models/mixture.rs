@@ -20,7 +20,7 @@ use super::layers::{LayerInputs, check_multiples, narrowing, refuse, whole, wide
 
 /// Chosen experts of each token `[b,s,j]`, and their weights.
 #[derive(Clone, Copy)]
-struct Chosen {
+struct RoutedExperts {
     experts: Operand,
     weights: Operand,
 }
@@ -63,7 +63,7 @@ impl LayerInputs<'_> {
     }
 
     /// Computes the router: the experts of each token, and their weights in f32.
-    fn chosen(&self, build: &mut Builder, layer: usize, mixture: &Mixture, x: Operand) -> Chosen {
+    fn chosen(&self, build: &mut Builder, layer: usize, mixture: &Mixture, x: Operand) -> RoutedExperts {
         let (router, tensors) = (mixture.router, &self.tensors().experts);
         let name = |path: &str| self.config.layer_tensor(layer, path);
         let tag = |name: &str| format!("layers.{layer}.mlp.router.{name}");
@@ -109,7 +109,7 @@ impl LayerInputs<'_> {
         if router.factor != 1.0 {
             weights = build.op(Kind::Scale { by: router.factor }, &[weights]);
         }
-        Chosen { experts, weights: build.name(weights, tag("weights")) }
+        RoutedExperts { experts, weights: build.name(weights, tag("weights")) }
     }
 
     /// Sends each token to its experts, and sums their results.
@@ -119,7 +119,7 @@ impl LayerInputs<'_> {
         layer: usize,
         mixture: &Mixture,
         x: Operand,
-        Chosen { experts, weights }: Chosen,
+        RoutedExperts { experts, weights }: RoutedExperts,
     ) -> Operand {
         let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
         let name = |path: &str| self.config.layer_tensor(layer, path);

@@ -83,12 +83,14 @@ pub enum Head {
 impl Head {
     /// Returns whether the program has outputs for every position.
     #[must_use]
+    #[doc(hidden)]
     pub const fn is_of_all(self) -> bool {
         matches!(self, Self::AllLogits | Self::AllCandidates(_))
     }
 
     /// Returns the sizes of the candidates, if they are the output.
     #[must_use]
+    #[doc(hidden)]
     pub const fn candidates(self) -> Option<CandidateSizes> {
         match self {
             Self::AllCandidates(sizes) | Self::LastCandidates(sizes) => Some(sizes),
@@ -98,6 +100,7 @@ impl Head {
 
     /// Returns the name of the output.
     #[must_use]
+    #[doc(hidden)]
     pub const fn output(self) -> &'static str {
         match self {
             Self::AllLogits | Self::LastLogits => "logits",

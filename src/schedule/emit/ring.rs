@@ -41,6 +41,13 @@ struct KeyValuePair {
     each: [View; 2],
 }
 
+/// Keys and values, and the card that gets or gives them.
+#[derive(Clone, Copy)]
+struct ExchangedPair<'a> {
+    pair: &'a KeyValuePair,
+    card: usize,
+}
+
 struct PartialAttention {
     out: View,
     /// `[b,n,s,8]` each: maximum score, and sum of exponentials relative to it.
@@ -119,8 +126,9 @@ impl Emitter<'_> {
                 self.gradients(id, &attention, [&part, &made.each[0], &made.each[1]]);
                 self.launch(id, [Call::Add { a: dq.clone(), b: part, out: dq.clone() }]);
                 let back = self.pair(&own.each[0]);
-                let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
-                self.shift(id, axes, ring.tokens.len(), ways);
+                let given = ExchangedPair { pair: &made, card: ring.seen(round) };
+                let got = ExchangedPair { pair: &back, card: ring.sees(round) };
+                self.shift(id, axes, ring.tokens.len(), [given, got]);
                 // The next round's operators run first.
                 if let Some(come) = coming.replace(back) {
                     self.add_pair(id, &come, [dk, dv]);
@@ -196,19 +204,20 @@ impl Emitter<'_> {
         let come = self.pair(&View { strides: shape.strides(), shape, ..keys.clone() });
         let sees = ring.sees(round);
         defect!(RingToOtherNeighbour, let sees = (sees + 1) % cards);
-        self.shift(id, axes, cards, [(own, sees), (&come, ring.seen(round))]);
+        let got = ExchangedPair { pair: &come, card: ring.seen(round) };
+        self.shift(id, axes, cards, [ExchangedPair { pair: own, card: sees }, got]);
         Some(come)
     }
 
     /// Sends the first pair, and receives the second.
-    fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&KeyValuePair, usize); 2]) {
-        let counts = |(pair, card): (&KeyValuePair, usize)| {
+    fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [ExchangedPair<'_>; 2]) {
+        let counts = |routed: ExchangedPair<'_>| {
             let mut counts = vec![0; cards];
-            counts[card] = pair.all.elems();
+            counts[routed.card] = routed.pair.all.elems();
             counts
         };
         let kind = CollectiveKind::AllToAll { send_counts: counts(given), recv_counts: counts(got) };
-        self.enqueue(id, axes, kind, given.0.all.clone(), got.0.all.clone());
+        self.enqueue(id, axes, kind, given.pair.all.clone(), got.pair.all.clone());
     }
 
     /// Mask columns of these tokens, `[b,1,s,t]`. The dense copy is made once per plan.

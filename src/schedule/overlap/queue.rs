@@ -57,14 +57,14 @@ pub(super) enum Filling {
     None,
 }
 
-pub(super) struct Ordered<'a> {
+pub(super) struct OrderedUnits<'a> {
     pub(super) costs: &'a [UnitCost],
     pub(super) order: Vec<usize>,
     pub(super) spans: Vec<(f64, f64)>,
     pub(super) most: u64,
 }
 
-impl Ordered<'_> {
+impl OrderedUnits<'_> {
     pub(super) fn end_us(&self) -> f64 {
         self.spans.iter().map(|(_, end_us)| *end_us).fold(0.0, f64::max)
     }
@@ -96,7 +96,7 @@ pub(super) fn live<'a>(
     (live.collect(), lives)
 }
 
-pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
+pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<OrderedUnits<'_>> {
     let mut next: Vec<Option<(f64, usize)>> = stages.iter().map(StageQueue::next).collect();
     loop {
         while let Some(met) = meet(&mut stages) {
@@ -208,8 +208,8 @@ impl<'a> StageQueue<'a> {
         queue
     }
 
-    fn ordered(self) -> Ordered<'a> {
-        Ordered { costs: self.costs, order: self.order, spans: self.spans, most: self.most }
+    fn ordered(self) -> OrderedUnits<'a> {
+        OrderedUnits { costs: self.costs, order: self.order, spans: self.spans, most: self.most }
     }
 
     fn awaited(&self) -> impl Iterator<Item = &[usize]> {

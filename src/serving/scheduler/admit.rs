@@ -4,7 +4,7 @@
 //! without a hit. The step that computes such tokens allocates them.
 
 use super::config::SchedulerConfig;
-use super::sequence::{Phase, Rank, Sequence, SequenceLengths, Work};
+use super::sequence::{Rank, ScheduledSequence, SequenceLengths, SequencePhase, SequenceWork};
 use super::{Ordered, Scheduler, SequenceId};
 use crate::serving::step::{Change, len};
 
@@ -24,19 +24,22 @@ impl Scheduler {
 
     fn may_admit(&self, rank: Rank, id: SequenceId) -> bool {
         // The first sample computes the prompt for the other samples.
-        let waits_for_prompt =
-            |other: &Sequence| other.id.request == id.request && other.lengths.computed < other.prompt;
+        let waits_for_prompt = |other: &ScheduledSequence| {
+            other.id.request == id.request && other.lengths.computed < other.prompt
+        };
         let blocks_head = |ordered: &Ordered| {
             let other = self.running(ordered.table);
             let is_stronger_prompt =
-                ordered.rank < rank && matches!(other.work(&self.config), Work::Chunk { .. });
-            other.phase == Phase::Leaving || is_stronger_prompt || (id.sample > 0 && waits_for_prompt(other))
+                ordered.rank < rank && matches!(other.work(&self.config), SequenceWork::Chunk { .. });
+            other.phase == SequencePhase::Leaving
+                || is_stronger_prompt
+                || (id.sample > 0 && waits_for_prompt(other))
         };
         !self.free_tables.is_empty() && !self.order.iter().any(blocks_head)
     }
 
     /// Returns the length of the longest prefix hit in blocks, if the sequence fits.
-    fn fitting_hit(&self, sequence: &Sequence) -> Option<usize> {
+    fn fitting_hit(&self, sequence: &ScheduledSequence) -> Option<usize> {
         let size = self.config.block_size.get();
         // At least one token is computed, because its logits give the next token.
         let limit = if sequence.scores_prompt() { 0 } else { (sequence.lengths.known - 1) / size };
@@ -58,15 +61,15 @@ impl Scheduler {
 
     /// Returns the number of blocks that a running sequence lacks for its known tokens plus one
     /// block.
-    fn owed(&self, group: usize, sequence: &Sequence) -> u32 {
-        if sequence.phase != Phase::Running {
+    fn owed(&self, group: usize, sequence: &ScheduledSequence) -> u32 {
+        if sequence.phase != SequencePhase::Running {
             return 0;
         }
         let table = &sequence.tables[group];
         needed(&self.config, group, sequence, table.first()).saturating_sub(len(table.blocks()))
     }
 
-    fn start(&mut self, mut sequence: Sequence, hit: usize) {
+    fn start(&mut self, mut sequence: ScheduledSequence, hit: usize) {
         let Some(table) = self.free_tables.pop() else { return };
         let size = self.config.block_size.get();
         let cached = u32::try_from(hit).unwrap_or(u32::MAX) * size;
@@ -111,7 +114,7 @@ impl Scheduler {
 
 /// Returns the number of blocks that a sequence needs from block `first` for its known tokens, plus
 /// one block.
-fn needed(config: &SchedulerConfig, group: usize, sequence: &Sequence, first: u32) -> u32 {
+fn needed(config: &SchedulerConfig, group: usize, sequence: &ScheduledSequence, first: u32) -> u32 {
     let size = config.block_size.get();
     let SequenceLengths { known, ahead, .. } = sequence.lengths;
     let end = ((known + ahead).div_ceil(size) + 1).min(sequence.wanted().div_ceil(size));

@@ -4,7 +4,7 @@
 //! than the length.
 
 use super::config::DraftPlace;
-use super::sequence::Phase;
+use super::sequence::SequencePhase;
 use super::{Delivery, End, FlightRow, RowResult, Scheduler, StepResult};
 use crate::base::{Diagnostic, Id as _};
 use crate::serving::step::{Change, TableId, len};
@@ -54,7 +54,7 @@ impl Scheduler {
             };
             let is_legal =
                 tokens.len() <= most && tokens.is_empty() != row.samples && are_drafts(&tokens[..accepted]);
-            if !is_legal && self.running(row.table).phase != Phase::Ended {
+            if !is_legal && self.running(row.table).phase != SequencePhase::Ended {
                 let wrong = Diagnostic::new(format!("{place}, {}", row.table), "illegal tokens of a row");
                 let expected =
                     format!("a prefix of the drafts {:?} and one token, at most {most} in all", row.drafts);
@@ -67,7 +67,7 @@ impl Scheduler {
     fn complete_row(&mut self, row: &FlightRow, result: &RowResult) -> Option<Delivery> {
         let sequence = self.sequence_mut(row.table);
         sequence.in_flight -= 1;
-        let (is_void, in_flight) = (sequence.phase == Phase::Ended, sequence.in_flight);
+        let (is_void, in_flight) = (sequence.phase == SequencePhase::Ended, sequence.in_flight);
         if is_void {
             self.release_state(row.save);
             if in_flight == 0 {
@@ -90,7 +90,7 @@ impl Scheduler {
         let stop = (row.samples && result.stops).then_some(End::Stop);
         let end = stop.or_else(|| sequence.end_by_length());
         if end.is_some() {
-            sequence.phase = Phase::Ended;
+            sequence.phase = SequencePhase::Ended;
         }
         let id = sequence.id;
         let phase = sequence.phase;
@@ -98,8 +98,8 @@ impl Scheduler {
         self.accepted_drafts += u64::from(new.saturating_sub(1));
         self.publish(row);
         match (phase, in_flight) {
-            (Phase::Ended, 0) => drop(self.release(row.table)),
-            (Phase::Leaving, 0) => self.preempt(row.table),
+            (SequencePhase::Ended, 0) => drop(self.release(row.table)),
+            (SequencePhase::Leaving, 0) => self.preempt(row.table),
             _ => self.drop_behind_windows(row.table),
         }
         (new > 0 || end.is_some()).then_some(Delivery { sequence: id, tokens: new, end })

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::config::{DraftPlace, Overlap};
-use super::sequence::{Phase, SequenceLengths, Work};
+use super::sequence::{SequenceLengths, SequencePhase, SequenceWork};
 use super::{Drafter, Flight, FlightRow, Scheduler};
 use crate::base::Id as _;
 use crate::serving::blocks::BlockId;
@@ -26,7 +26,7 @@ struct Budget {
 }
 
 /// A step that is being planned.
-struct Step {
+struct StepDraft {
     budget: Budget,
     chunk: Option<Chunk>,
     rows: Vec<DecodeRow>,
@@ -52,16 +52,18 @@ impl Scheduler {
         while let Some(ordered) = self.order.get(at) {
             let table = ordered.table;
             match self.running(table).work(&self.config) {
-                Work::DecodeRow => self.add_row(table, &mut step, drafter),
-                Work::Chunk { limit } if step.chunk.is_none() => self.add_chunk(table, limit, &mut step),
-                Work::Chunk { .. } | Work::Nothing => {}
+                SequenceWork::DecodeRow => self.add_row(table, &mut step, drafter),
+                SequenceWork::Chunk { limit } if step.chunk.is_none() => {
+                    self.add_chunk(table, limit, &mut step);
+                }
+                SequenceWork::Chunk { .. } | SequenceWork::Nothing => {}
             }
             at += 1;
         }
         self.finish(step)
     }
 
-    fn empty_step(&self) -> Step {
+    fn empty_step(&self) -> StepDraft {
         let running = len(&self.order);
         let chunk_tokens = u64::from(self.config.step_tokens) - self.config.decode_tokens(running);
         let rows = match self.config.overlap {
@@ -71,7 +73,7 @@ impl Scheduler {
                 running.div_ceil(u32::try_from(self.config.steps_in_flight).unwrap_or(u32::MAX)).max(1)
             }
         };
-        Step {
+        StepDraft {
             budget: Budget { chunk_tokens, rows, gives_blocks: true },
             chunk: None,
             rows: Vec::with_capacity(self.order.len()),
@@ -85,8 +87,8 @@ impl Scheduler {
         }
     }
 
-    fn finish(&mut self, step: Step) -> Option<StepPlan> {
-        let Step { chunk, rows, left, flight, .. } = step;
+    fn finish(&mut self, step: StepDraft) -> Option<StepPlan> {
+        let StepDraft { chunk, rows, left, flight, .. } = step;
         if chunk.is_none() && rows.is_empty() {
             return None;
         }
@@ -103,7 +105,7 @@ impl Scheduler {
         Some(StepPlan { number, changes, chunk, decode })
     }
 
-    fn add_row(&mut self, table: TableId, step: &mut Step, drafter: &mut Drafter<'_>) {
+    fn add_row(&mut self, table: TableId, step: &mut StepDraft, drafter: &mut Drafter<'_>) {
         if step.budget.rows == 0 {
             return;
         }
@@ -161,7 +163,7 @@ impl Scheduler {
         step.flight.rows.push(FlightRow { table, end, drafts, samples, save });
     }
 
-    fn add_chunk(&mut self, table: TableId, limit: u32, step: &mut Step) {
+    fn add_chunk(&mut self, table: TableId, limit: u32, step: &mut StepDraft) {
         let sequence = self.running(table);
         let SequenceLengths { scheduled: start, known, .. } = sequence.lengths;
         let scores = sequence.scores_prompt();
@@ -205,7 +207,7 @@ impl Scheduler {
 
     /// Returns the recurrent states of the next run of a sequence. [`Self::grant`] made sure that
     /// there is one to write to.
-    fn next_state(&mut self, table: TableId, step: &mut Step) -> Option<StateStep> {
+    fn next_state(&mut self, table: TableId, step: &mut StepDraft) -> Option<StateStep> {
         let pool = self.states.recurrent.as_mut()?;
         let current = &mut self.running[table.index()].as_mut()?.state;
         let from = *current;
@@ -268,7 +270,7 @@ impl Scheduler {
     /// Preempts the weakest sequence behind `table`. Returns false if no block became free: no
     /// sequence is weaker, or blocks become free only when steps in flight have completed.
     fn preempt_behind(&mut self, table: TableId) -> bool {
-        let is_released_later = |phase: Phase| phase != Phase::Running;
+        let is_released_later = |phase: SequencePhase| phase != SequencePhase::Running;
         if self.order.iter().any(|ordered| is_released_later(self.running(ordered.table).phase)) {
             return false;
         }
@@ -277,7 +279,7 @@ impl Scheduler {
             return false;
         }
         if self.running(weakest).in_flight > 0 {
-            self.sequence_mut(weakest).phase = Phase::Leaving;
+            self.sequence_mut(weakest).phase = SequencePhase::Leaving;
             return false;
         }
         self.preempt(weakest);

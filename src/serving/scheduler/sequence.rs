@@ -52,7 +52,7 @@ impl SequenceLengths {
 
 /// State of a running sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SequencePhase {
     /// The sequence gets rows and chunks.
     Running,
     /// The sequence is preempted when its steps in flight have completed.
@@ -63,7 +63,7 @@ pub(super) enum Phase {
 
 /// The work that a sequence needs from the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum SequenceWork {
     /// The sequence waits for a step in flight.
     Nothing,
     /// A row of the decode run.
@@ -73,7 +73,7 @@ pub(super) enum Work {
 }
 
 #[derive(Debug)]
-pub(super) struct Sequence {
+pub(super) struct ScheduledSequence {
     pub(super) id: SequenceId,
     pub(super) rank: Rank,
     pub(super) prompt: u32,
@@ -92,7 +92,7 @@ pub(super) struct Sequence {
     pub(super) tables: SmallVec<[BlockTable; 2]>,
     /// The recurrent state after the scheduled tokens. The sequence holds one reference to it.
     pub(super) state: Option<BlockId>,
-    pub(super) phase: Phase,
+    pub(super) phase: SequencePhase,
     /// Steps in flight with this sequence.
     pub(super) in_flight: u32,
     /// Drafts in flight. Until they are verified, the next position is unknown.
@@ -101,7 +101,7 @@ pub(super) struct Sequence {
     pub(super) source: Option<ResultRef>,
 }
 
-impl Sequence {
+impl ScheduledSequence {
     /// Returns the number of tokens to compute. The last generated token is not computed.
     pub(super) fn wanted(&self) -> u32 {
         self.prompt + self.max_new.max(1) - 1
@@ -117,17 +117,17 @@ impl Sequence {
         self.wants_prompt_logprobs && self.generated() == 0
     }
 
-    pub(super) fn work(&self, config: &SchedulerConfig) -> Work {
+    pub(super) fn work(&self, config: &SchedulerConfig) -> SequenceWork {
         let is_busy = self.drafts > 0 || (config.overlap == Overlap::Disjoint && self.in_flight > 0);
         let SequenceLengths { scheduled: start, known, ahead, .. } = self.lengths;
-        if self.phase != Phase::Running || is_busy || start >= self.wanted().min(known + ahead) {
-            Work::Nothing
+        if self.phase != SequencePhase::Running || is_busy || start >= self.wanted().min(known + ahead) {
+            SequenceWork::Nothing
         } else if start < self.prompt {
-            Work::Chunk { limit: self.prompt }
+            SequenceWork::Chunk { limit: self.prompt }
         } else if config.forms == Forms::Same && known.saturating_sub(start) > config.known_width() {
-            Work::Chunk { limit: known }
+            SequenceWork::Chunk { limit: known }
         } else {
-            Work::DecodeRow
+            SequenceWork::DecodeRow
         }
     }
 
@@ -151,7 +151,7 @@ impl Sequence {
         self.tables.clear();
         self.drafts = 0;
         self.source = None;
-        self.phase = Phase::Running;
+        self.phase = SequencePhase::Running;
     }
 
     /// Returns [`End::Length`] if the prompt is computed and no token is left to generate.

@@ -46,7 +46,7 @@ struct ExportedWeight<'a> {
     shape: &'a Shape,
     dtype: DType,
     /// Ascending elements, without gaps.
-    pieces: Vec<Piece<'a>>,
+    pieces: Vec<WeightPiece<'a>>,
 }
 
 impl ExportedWeight<'_> {
@@ -56,7 +56,7 @@ impl ExportedWeight<'_> {
 }
 
 /// A part of a tensor of the run, which is a contiguous part of an exported weight.
-struct Piece<'a> {
+struct WeightPiece<'a> {
     /// Name of the tensor in the run.
     tensor: &'a str,
     /// Ranges within the tensor, one per dim.
@@ -70,7 +70,7 @@ struct Piece<'a> {
     dims: Option<StoredDims>,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> WeightPiece<'a> {
     /// Returns the pieces of the tensors of a source, in order. A tensor with another order of dims
     /// is split along its first dim if possible, so that a piece is small.
     fn all(tensor: &'a str, source: &Source, shape: &Shape, stack: &TensorStack) -> Vec<Vec<Self>> {
@@ -264,7 +264,7 @@ fn weights<'a>(
     dtype_of: &dyn Fn(&str) -> DType,
     problems: &mut Diagnostics,
 ) -> Vec<ExportedWeight<'a>> {
-    let mut pieces: BTreeMap<&str, Vec<Piece<'_>>> = BTreeMap::new();
+    let mut pieces: BTreeMap<&str, Vec<WeightPiece<'_>>> = BTreeMap::new();
     for (name, record) in &checkpoint.index().tensors {
         let Some(source) = record.source() else { continue };
         let place = || format!("{}: {name}", checkpoint.path().display());
@@ -277,7 +277,7 @@ fn weights<'a>(
             }
         };
         let mut surplus = Vec::new();
-        for (tensor, of_tensor) in stack.names.iter().zip(Piece::all(name, &source, &shape, &stack)) {
+        for (tensor, of_tensor) in stack.names.iter().zip(WeightPiece::all(name, &source, &shape, &stack)) {
             match shapes.get_key_value(&tensor) {
                 Some((weight, _)) => pieces.entry(weight.as_str()).or_default().extend(of_tensor),
                 None => surplus.push(tensor),

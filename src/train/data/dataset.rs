@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::corpus::Corpus;
 use super::digest::Digest;
-use super::pack::Packed;
+use super::pack::PackedCorpus;
 use super::problems::SkippedLines;
 use super::source::CorpusSource;
 use super::tokens::ReadyBatches;
@@ -16,7 +16,7 @@ use crate::base::{Diagnostic, Diagnostics};
 
 #[derive(Debug)]
 pub(super) enum Dataset {
-    Packed(Packed),
+    Packed(PackedCorpus),
     Ready(ReadyBatches),
 }
 
@@ -41,7 +41,7 @@ impl Dataset {
             [CorpusSource::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
             _ => Corpus::open(options).and_then(|corpus| {
                 if has_sizes {
-                    Ok(Self::Packed(Packed::new(corpus, options)?))
+                    Ok(Self::Packed(PackedCorpus::new(corpus, options)?))
                 } else {
                     Err(Diagnostics::new())
                 }

@@ -14,7 +14,7 @@ use super::{Batch, DataOptions, Error};
 use crate::base::Diagnostic;
 
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedCorpus {
     pub(super) corpus: Corpus,
     sequence: usize,
     global_batch: usize,
@@ -24,7 +24,7 @@ pub(super) struct Packed {
     samples: u64,
 }
 
-impl Packed {
+impl PackedCorpus {
     /// Divides a corpus into the samples of a run.
     pub(super) fn new(corpus: Corpus, options: &DataOptions) -> Result<Self, Diagnostic> {
         let (tokens, sequence) = (corpus.tokens(), options.sequence as u64);

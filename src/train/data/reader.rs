@@ -40,7 +40,7 @@ const NO_TEXTS: [(&[u8], &str, &str); 5] = [
 
 /// A document with its place, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct PlacedDocument {
     pub(super) place: String,
     pub(super) written: WrittenDocument,
 }
@@ -52,11 +52,11 @@ pub(super) struct Reader {
     /// Number of lines read so far that have no document.
     failed: usize,
     read: Bytes,
-    rest: Rest,
+    rest: UnreadText,
 }
 
 /// The part of the file that has not been read.
-enum Rest {
+enum UnreadText {
     Whole(String),
     Separated { text: String, at: usize, separator: String },
     Lines(BufReader<File>),
@@ -74,9 +74,9 @@ impl Reader {
                 check_beginning(&name, beginning)?;
                 let mark = if beginning.starts_with(UTF8_MARK) { UTF8_MARK.len() } else { 0 };
                 lines.consume(mark);
-                Rest::Lines(lines)
+                UnreadText::Lines(lines)
             }
-            TextFormat::Whole => Rest::Whole(text_of(&of.path, &name)?),
+            TextFormat::Whole => UnreadText::Whole(text_of(&of.path, &name)?),
             TextFormat::Separated(separator) if separator.is_empty() => {
                 return Err(Diagnostic::new(&name, "nothing separates its documents")
                     .expected("a separator, or none"));
@@ -84,7 +84,7 @@ impl Reader {
             TextFormat::Separated(separator) => {
                 let text = text_of(&of.path, &name)?;
                 let separator = separator_in(&text, separator);
-                Rest::Separated { text, at: 0, separator }
+                UnreadText::Separated { text, at: 0, separator }
             }
         };
         Ok(Self { name, number: 0, failed: 0, read: Bytes(0), rest })
@@ -96,14 +96,14 @@ impl Reader {
 
     /// Returns the next documents, about [`CHUNK`] bytes; an empty list at the end of the file.
     /// Empty texts are left out.
-    pub(super) fn next_chunk(&mut self, problems: &mut TextProblems) -> Vec<Placed> {
+    pub(super) fn next_chunk(&mut self, problems: &mut TextProblems) -> Vec<PlacedDocument> {
         let mut chunk = Vec::new();
         let start = self.read.0;
         while chunk.is_empty() || self.read.0 - start < CHUNK as u64 {
             match self.next_document(problems) {
-                Some(Placed { written: WrittenDocument::Text(text), .. }) if text.is_empty() => {}
+                Some(PlacedDocument { written: WrittenDocument::Text(text), .. }) if text.is_empty() => {}
                 Some(document) => chunk.push(document),
-                None if matches!(self.rest, Rest::Nothing) => break,
+                None if matches!(self.rest, UnreadText::Nothing) => break,
                 None => {}
             }
         }
@@ -111,15 +111,18 @@ impl Reader {
     }
 
     /// Returns the next document; `None` at the end of the file, and after an empty or bad line.
-    fn next_document(&mut self, problems: &mut TextProblems) -> Option<Placed> {
+    fn next_document(&mut self, problems: &mut TextProblems) -> Option<PlacedDocument> {
         let next = match &mut self.rest {
-            Rest::Nothing => return None,
-            Rest::Whole(text) => {
+            UnreadText::Nothing => return None,
+            UnreadText::Whole(text) => {
                 let text = std::mem::take(text);
-                (self.read, self.rest) = (Bytes(text.len() as u64), Rest::Nothing);
-                return Some(Placed { place: self.name.clone(), written: WrittenDocument::Text(text) });
+                (self.read, self.rest) = (Bytes(text.len() as u64), UnreadText::Nothing);
+                return Some(PlacedDocument {
+                    place: self.name.clone(),
+                    written: WrittenDocument::Text(text),
+                });
             }
-            Rest::Separated { text, at, separator } => {
+            UnreadText::Separated { text, at, separator } => {
                 let rest = &text[*at..];
                 let found = rest.find(separator.as_str());
                 let document = rest[..found.unwrap_or(rest.len())].to_owned();
@@ -127,12 +130,12 @@ impl Reader {
                 self.read = Bytes(*at as u64);
                 self.number += 1;
                 if found.is_none() {
-                    self.rest = Rest::Nothing;
+                    self.rest = UnreadText::Nothing;
                 }
                 let place = format!("{}: document {}", self.name, self.number);
-                return Some(Placed { place, written: WrittenDocument::Text(document) });
+                return Some(PlacedDocument { place, written: WrittenDocument::Text(document) });
             }
-            Rest::Lines(lines) => {
+            UnreadText::Lines(lines) => {
                 let mut line = Vec::new();
                 lines.read_until(b'\n', &mut line).map(|_| line)
             }
@@ -140,21 +143,21 @@ impl Reader {
         let line = match next {
             Ok(line) => line,
             Err(error) => {
-                self.rest = Rest::Nothing;
+                self.rest = UnreadText::Nothing;
                 let place = format!("{}: after line {}", self.name, self.number);
                 problems.push(Diagnostic::new(place, "cannot be read").found(error));
                 return None;
             }
         };
         if line.is_empty() {
-            self.rest = Rest::Nothing;
+            self.rest = UnreadText::Nothing;
             return None;
         }
         self.number += 1;
         self.read += Bytes(line.len() as u64);
         let place = format!("{}: line {}", self.name, self.number);
         match record::parse(line.trim_ascii()) {
-            Ok(written) => return Some(Placed { place, written: written? }),
+            Ok(written) => return Some(PlacedDocument { place, written: written? }),
             Err(found) => {
                 problems.push_line([Diagnostic::new(place, "not a document").expected(LINE).found(found)]);
             }
@@ -163,7 +166,7 @@ impl Reader {
         if problems.are_too_many(self.failed) {
             let message = format!("{} lines are not documents; the rest was not read", self.failed);
             problems.push(Diagnostic::new(&self.name, message));
-            self.rest = Rest::Nothing;
+            self.rest = UnreadText::Nothing;
         }
         None
     }
@@ -249,13 +252,13 @@ pub(super) fn encode(
 }
 
 /// Returns the ids of documents, computed on all cores.
-fn encode_all(encoder: &Encoder, documents: &[Placed]) -> Vec<Result<Document, Diagnostics>> {
+fn encode_all(encoder: &Encoder, documents: &[PlacedDocument]) -> Vec<Result<Document, Diagnostics>> {
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let share = documents.len().div_ceil(threads);
     thread::scope(|scope| {
-        let encode = |placed: &Placed| encoder.encode(&placed.written);
+        let encode = |placed: &PlacedDocument| encoder.encode(&placed.written);
         let spawn = |part| {
-            let part: &[Placed] = part;
+            let part: &[PlacedDocument] = part;
             scope.spawn(move || part.iter().map(encode).collect::<Vec<_>>())
         };
         let parts: Vec<_> = documents.chunks(share).map(spawn).collect();
@@ -269,7 +272,7 @@ mod tests {
     use super::super::record::{Turn, WrittenConversation};
     use super::*;
 
-    fn read(name: &str, bytes: &[u8], format: TextFormat) -> (Vec<Placed>, Diagnostics) {
+    fn read(name: &str, bytes: &[u8], format: TextFormat) -> (Vec<PlacedDocument>, Diagnostics) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -289,8 +292,8 @@ mod tests {
         }
     }
 
-    fn text(place: &str, text: &str) -> Placed {
-        Placed { place: place.to_owned(), written: WrittenDocument::Text(text.to_owned()) }
+    fn text(place: &str, text: &str) -> PlacedDocument {
+        PlacedDocument { place: place.to_owned(), written: WrittenDocument::Text(text.to_owned()) }
     }
 
     #[test]
@@ -333,7 +336,7 @@ mod tests {
         let (found, problems) = read("a.jsonl", lines.as_bytes(), TextFormat::JsonLines);
         assert!(problems.is_empty(), "{problems}");
         let message = WrittenDocument::Messages(WrittenConversation::new(vec![Turn::new("user", "q")]));
-        let asked = Placed { place: "a.jsonl: line 3".to_owned(), written: message };
+        let asked = PlacedDocument { place: "a.jsonl: line 3".to_owned(), written: message };
         assert_eq!(found, [text("a.jsonl: line 1", "a\nb"), asked, text("a.jsonl: line 4", "last")]);
     }
 

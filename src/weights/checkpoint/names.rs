@@ -43,18 +43,18 @@ const DOWN: &str = ".experts.down_proj";
 pub(super) struct Named {
     pub(super) tensors: BTreeMap<String, TensorInfo>,
     /// Tensors of images, which are not in `tensors`.
-    pub(super) images: Tally,
+    pub(super) images: TensorTally,
     problems: Diagnostics,
 }
 
 /// Number and size of tensors.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct TensorTally {
     pub(super) tensors: usize,
     pub(super) bytes: Bytes,
 }
 
-impl Tally {
+impl TensorTally {
     pub(super) fn add(&mut self, tensor: &TensorInfo) {
         self.tensors += 1;
         self.bytes = Bytes(self.bytes.0 + tensor.bytes.len() as u64);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::server::{Listener, PATIENCE, Server};
+use super::server::{Listener, PATIENCE, StoreServer};
 use super::wire::{Peer, Socket};
 use crate::world::error::Error;
 use crate::world::group::Notice;
@@ -55,7 +55,7 @@ pub(super) fn serve(
     me: &Peer,
     timeout: Duration,
     notice: &Notice,
-) -> Result<Server, Error> {
+) -> Result<StoreServer, Error> {
     check_open_files(me.size)?;
     let listener = match place {
         MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
@@ -67,7 +67,7 @@ pub(super) fn serve(
             return Err(Error::Meeting("a world of one process has no store".to_owned()));
         }
     };
-    Server::start(listener, place.to_string(), me, timeout, notice)
+    StoreServer::start(listener, place.to_string(), me, timeout, notice)
         .map_err(|error| Error::Meeting(format!("rank 0: cannot serve at {place}: {error}")))
 }
 

@@ -27,8 +27,8 @@ use super::error::{Error, PeerFailure};
 use super::group::Notice;
 use super::place::MeetingPlace;
 use life::{Life, PULSE_TICKS, TICK};
-use server::Server;
-use wire::{FRAME_BYTES, Message, Socket};
+use server::StoreServer;
+use wire::{FRAME_BYTES, Socket, StoreMessage};
 
 /// Maximum delay of a decision of rank 0.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub(super) struct Store {
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
     /// Dropping it notifies the other ranks that rank 0 leaves.
-    server: Option<Server>,
+    server: Option<StoreServer>,
 }
 
 impl fmt::Debug for Store {
@@ -80,7 +80,7 @@ impl Rounds {
     }
 }
 
-pub(super) type Listener = Box<dyn FnOnce(&PeerFailure) + Send>;
+pub(super) type FailureListener = Box<dyn FnOnce(&PeerFailure) + Send>;
 
 #[derive(Default)]
 struct ClientState {
@@ -88,7 +88,7 @@ struct ClientState {
     failure: Option<PeerFailure>,
     left: Vec<usize>,
     closing: bool,
-    listeners: Vec<Listener>,
+    listeners: Vec<FailureListener>,
 }
 
 impl Store {
@@ -103,15 +103,15 @@ impl Store {
         let (rank, host_id) = (me.rank, me.host_id.clone());
         let broken = |what: &str| Error::Meeting(format!("rank {rank}: {what} at {place}"));
         socket
-            .send(&Message::Hello(me))
+            .send(&StoreMessage::Hello(me))
             .map_err(|error| broken(&format!("cannot send to rank 0's store ({error})")))?;
         // Rank 0 gives all ranks their time once it serves. Another program may never answer.
         let answer =
             socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
         let answer = answer.and_then(|answer| socket.limit_reads(None).map(|()| answer));
         let peers = match answer {
-            Ok(Message::Roster(peers)) => peers,
-            Ok(Message::Refused(text)) => return Err(Error::Meeting(text)),
+            Ok(StoreMessage::Roster(peers)) => peers,
+            Ok(StoreMessage::Refused(text)) => return Err(Error::Meeting(text)),
             Ok(_) => return Err(broken("the peer uses another protocol")),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let limit = (timeout + ON_ITS_WAY).as_secs();
@@ -162,7 +162,7 @@ impl Store {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let (socket, rounds) = &mut *writer;
             let round = rounds.next(sequence);
-            if let Err(error) = socket.send(&Message::Give { round, what: what.to_owned(), bytes }) {
+            if let Err(error) = socket.send(&StoreMessage::Give { round, what: what.to_owned(), bytes }) {
                 drop(writer);
                 let limit = Duration::from_secs(1);
                 return Err(self
@@ -192,7 +192,7 @@ impl Store {
         if let Some(server) = &self.server {
             return server.fail(text);
         }
-        let message = Message::Failed { rank: self.rank, text: text.to_owned() };
+        let message = StoreMessage::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         // All other ranks know the failure if the store is gone.
         let _told = writer.0.send(&message);
@@ -212,7 +212,7 @@ impl Store {
     }
 
     /// Calls `listener` with the first failure of another process, even a past one.
-    pub(super) fn on_failure(&self, listener: Listener) {
+    pub(super) fn on_failure(&self, listener: FailureListener) {
         let known = {
             let mut state = self.shared.lock();
             match state.failure.clone() {
@@ -233,7 +233,7 @@ impl Drop for Store {
         if self.server.take().is_none() {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             // Rank 0's store itself announces that rank 0 leaves.
-            let _told = writer.0.send(&Message::Left { rank: self.rank });
+            let _told = writer.0.send(&StoreMessage::Left { rank: self.rank });
             writer.0.close();
         }
         self.shared.changed.notify_all();
@@ -251,14 +251,14 @@ impl ClientShared {
     fn read(&self, mut socket: Socket, peers: &[Peer]) {
         loop {
             match socket.receive_hearing(FRAME_BYTES, &|| self.life.heard()) {
-                Ok(Message::Given { round, parts }) => {
+                Ok(StoreMessage::Given { round, parts }) => {
                     let mut state = self.lock();
                     if state.failure.is_none() {
                         state.given.insert(round, parts);
                     }
                 }
-                Ok(Message::Failed { rank, text }) => self.failed(&failure(peers, rank, text)),
-                Ok(Message::Left { rank }) => self.lock().left.push(rank),
+                Ok(StoreMessage::Failed { rank, text }) => self.failed(&failure(peers, rank, text)),
+                Ok(StoreMessage::Left { rank }) => self.lock().left.push(rank),
                 Ok(_) => {}
                 Err(error) => {
                     let expected = {
@@ -293,7 +293,7 @@ impl ClientShared {
                 && let Ok(mut writer) = writer.try_lock()
             {
                 // The reader notices if rank 0 is gone.
-                let _sent = writer.0.send(&Message::Pulse);
+                let _sent = writer.0.send(&StoreMessage::Pulse);
             }
             if let Some(text) = self.life.tick(rank_0, host_id) {
                 self.failed(&PeerFailure { rank: 0, process: rank_0.to_string(), text });

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::connect::{RETRY, Reminder};
 use super::life::{Life, TICK};
-use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket, VERSION};
+use super::wire::{FRAME_BYTES, HELLO_BYTES, Peer, Socket, StoreMessage, VERSION};
 use crate::world::group::Notice;
 use crate::world::ranks::named_ranks;
 
@@ -76,7 +76,7 @@ impl Waker {
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct StoreServer {
     shared: Arc<ServerShared>,
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
@@ -87,12 +87,12 @@ struct ServerShared {
     size: usize,
     host_id: String,
     lives: Vec<Life>,
-    state: Mutex<ServerState>,
+    state: Mutex<StoreState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct ServerState {
+struct StoreState {
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
     rounds: BTreeMap<u64, ExchangeRound>,
@@ -117,7 +117,7 @@ struct ExchangeRound {
     parts: BTreeMap<usize, Vec<u8>>,
 }
 
-impl Server {
+impl StoreServer {
     /// Serves until dropped. The rendezvous fails if a rank has not arrived after `timeout`.
     pub(super) fn start(
         listener: Listener,
@@ -151,7 +151,7 @@ impl Server {
 }
 
 #[cfg(test)]
-impl Server {
+impl StoreServer {
     /// Simulates a killed process.
     pub(super) fn break_all(&self) {
         let mut state = self.shared.lock();
@@ -167,12 +167,12 @@ fn listener_waker(waker: &Waker) -> Waker {
     }
 }
 
-impl Drop for Server {
+impl Drop for StoreServer {
     fn drop(&mut self) {
         let readers = {
             let mut state = self.shared.lock();
             if state.phase == ServerPhase::Running {
-                state.tell_others(0, &Message::Left { rank: 0 });
+                state.tell_others(0, &StoreMessage::Left { rank: 0 });
             }
             state.phase = ServerPhase::Over;
             state.here.values().for_each(|(_, socket)| socket.close());
@@ -188,7 +188,7 @@ impl Drop for Server {
 }
 
 impl ServerShared {
-    fn lock(&self) -> MutexGuard<'_, ServerState> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -265,7 +265,7 @@ impl ServerShared {
                 .filter_map(|(rank, (peer, _))| Some((*rank, self.lives[*rank].tick(peer, &self.host_id)?)));
             for (rank, text) in gone.collect::<Vec<_>>() {
                 state.left.push(rank);
-                state.tell_others(rank, &Message::Failed { rank, text });
+                state.tell_others(rank, &StoreMessage::Failed { rank, text });
                 state.here.get(&rank).into_iter().for_each(|(_, socket)| socket.close());
             }
         }
@@ -275,8 +275,8 @@ impl ServerShared {
         // Ignores strangers and port scans.
         let Ok(()) = socket.limit_reads(Some(PATIENCE)) else { return };
         let peer = match socket.receive(HELLO_BYTES) {
-            Ok(Message::Hello(peer)) => peer,
-            Ok(Message::OtherVersion(found)) => return self.refuse_version(socket, found),
+            Ok(StoreMessage::Hello(peer)) => peer,
+            Ok(StoreMessage::OtherVersion(found)) => return self.refuse_version(socket, found),
             _ => return,
         };
         let Ok(()) = socket.limit_reads(None) else { return };
@@ -287,13 +287,13 @@ impl ServerShared {
         }
         loop {
             match socket.receive_hearing(FRAME_BYTES, &|| self.lives[rank].heard()) {
-                Ok(Message::Pulse) => self.lock().tell(rank, &Message::Pulse),
-                Ok(Message::Give { round, what, bytes }) => self.give(rank, round, &what, bytes),
-                Ok(Message::Failed { text, .. }) => self.fail(rank, text),
-                Ok(Message::Left { .. }) => {
+                Ok(StoreMessage::Pulse) => self.lock().tell(rank, &StoreMessage::Pulse),
+                Ok(StoreMessage::Give { round, what, bytes }) => self.give(rank, round, &what, bytes),
+                Ok(StoreMessage::Failed { text, .. }) => self.fail(rank, text),
+                Ok(StoreMessage::Left { .. }) => {
                     let mut state = self.lock();
                     state.left.push(rank);
-                    state.tell_others(rank, &Message::Left { rank });
+                    state.tell_others(rank, &StoreMessage::Left { rank });
                     self.changed.notify_all();
                     return;
                 }
@@ -309,7 +309,7 @@ impl ServerShared {
              hosts"
         );
         // The process may be gone.
-        let _told = socket.send(&Message::Refused(text.clone()));
+        let _told = socket.send(&StoreMessage::Refused(text.clone()));
         let mut state = self.lock();
         if state.phase == ServerPhase::Gathering {
             state.refuse(&text);
@@ -328,7 +328,7 @@ impl ServerShared {
         };
         let mut writer = writer;
         if let Some(text) = late {
-            let _told = writer.send(&Message::Refused(text));
+            let _told = writer.send(&StoreMessage::Refused(text));
             return false;
         }
         let problem = if peer.size != self.size {
@@ -344,7 +344,7 @@ impl ServerShared {
         let rank = peer.rank;
         if let Some(problem) = problem {
             // The process may be gone; the rendezvous fails for all.
-            let _told = writer.send(&Message::Refused(problem.clone()));
+            let _told = writer.send(&StoreMessage::Refused(problem.clone()));
             state.refuse(&problem);
         } else {
             state.here.insert(rank, (peer, writer));
@@ -357,7 +357,7 @@ impl ServerShared {
     }
 
     fn fail(&self, rank: usize, text: String) {
-        self.lock().tell_others(rank, &Message::Failed { rank, text });
+        self.lock().tell_others(rank, &StoreMessage::Failed { rank, text });
     }
 
     fn give(&self, rank: usize, round: u64, what: &str, bytes: Vec<u8>) {
@@ -372,7 +372,7 @@ impl ServerShared {
                 "the processes run different programs: rank {} is at {}, rank {rank} at {what}",
                 entry.first, entry.what
             );
-            state.tell_all(&Message::Failed { rank, text });
+            state.tell_all(&StoreMessage::Failed { rank, text });
             return;
         }
         entry.parts.insert(rank, bytes);
@@ -380,7 +380,7 @@ impl ServerShared {
             && let Some(round_done) = state.rounds.remove(&round)
         {
             let parts = round_done.parts.into_values().collect();
-            state.tell_all(&Message::Given { round, parts });
+            state.tell_all(&StoreMessage::Given { round, parts });
         }
     }
 
@@ -401,7 +401,7 @@ impl ServerShared {
                     return;
                 }
                 state.left.push(rank);
-                state.tell_others(rank, &Message::Failed { rank, text });
+                state.tell_others(rank, &StoreMessage::Failed { rank, text });
             }
             ServerPhase::Gathering => {
                 let who = state
@@ -415,21 +415,21 @@ impl ServerShared {
     }
 }
 
-impl ServerState {
+impl StoreState {
     fn begin(&mut self) {
         self.phase = ServerPhase::Running;
         match place_on_hosts(self.here.values().map(|(peer, _)| peer.clone()).collect()) {
-            Ok(roster) => self.tell_all(&Message::Roster(roster)),
+            Ok(roster) => self.tell_all(&StoreMessage::Roster(roster)),
             Err(problem) => self.refuse(&problem),
         }
     }
 
     fn refuse(&mut self, text: &str) {
         self.phase = ServerPhase::Refused(text.to_owned());
-        self.tell_all(&Message::Refused(text.to_owned()));
+        self.tell_all(&StoreMessage::Refused(text.to_owned()));
     }
 
-    fn tell(&mut self, rank: usize, message: &Message) {
+    fn tell(&mut self, rank: usize, message: &StoreMessage) {
         if let Some((_, socket)) = self.here.get_mut(&rank)
             && socket.send(message).is_err()
         {
@@ -437,12 +437,12 @@ impl ServerState {
         }
     }
 
-    fn tell_all(&mut self, message: &Message) {
+    fn tell_all(&mut self, message: &StoreMessage) {
         self.tell_others(usize::MAX - 1, message);
     }
 
     /// Tells this process last, because it may end as soon as it knows of a failure.
-    fn tell_others(&mut self, but: usize, message: &Message) {
+    fn tell_others(&mut self, but: usize, message: &StoreMessage) {
         for (rank, (_, socket)) in self.here.iter_mut().rev() {
             if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
                 // The connection's reader notices.
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_process_with_the_store_hears_last() {
-        let (mut state, mut ends) = (ServerState::default(), Vec::new());
+        let (mut state, mut ends) = (StoreState::default(), Vec::new());
         for rank in 0..4 {
             let (here, end) = UnixStream::pair().unwrap();
             state.here.insert(rank, (peer(rank, "a", None, None), Socket::Unix(here)));
@@ -501,7 +501,7 @@ mod tests {
             end.set_nonblocking(rank != 0).unwrap();
             ends.push(Socket::Unix(end));
         }
-        let told = Message::Failed { rank: 2, text: "lost".to_owned() };
+        let told = StoreMessage::Failed { rank: 2, text: "lost".to_owned() };
         let _it_fails = ends.remove(2);
         let mut others = ends.split_off(1);
         std::thread::scope(|scope| {

@@ -138,8 +138,8 @@ fn a_process_of_another_version_is_refused_with_a_sentence() {
     thread::scope(|scope| {
         let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG, &nobody()));
         let mut other = connect::connect(&place, 1, LONG, &nobody()).unwrap();
-        other.send(&Message::OtherVersion(1)).unwrap();
-        let Ok(Message::Refused(told)) = other.receive(FRAME_BYTES) else { panic!("it is not refused") };
+        other.send(&StoreMessage::OtherVersion(1)).unwrap();
+        let Ok(StoreMessage::Refused(told)) = other.receive(FRAME_BYTES) else { panic!("it is not refused") };
         assert!(
             told.starts_with("a process speaks version 1 of this protocol and rank 0 version "),
             "{told}"
@@ -184,8 +184,8 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
 #[test]
 fn what_comes_after_a_failure_completes_no_exchange() {
     let peers: Vec<Peer> = (0..2).map(|rank| peer(rank, 2)).collect();
-    let given = || Message::Given { round: 2, parts: vec![vec![0], vec![1]] };
-    let failed = || Message::Failed { rank: 1, text: "interrupted by a signal".to_owned() };
+    let given = || StoreMessage::Given { round: 2, parts: vec![vec![0], vec![1]] };
+    let failed = || StoreMessage::Failed { rank: 1, text: "interrupted by a signal".to_owned() };
     for (told, complete) in [([failed(), given()], 0), ([given(), failed()], 1)] {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut rank_0 = Socket::Unix(there);

@@ -1,6 +1,6 @@
 //! The protocol between the processes and rank 0's store.
 //!
-//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian.
+//! A [`StoreMessage`] is a frame: its length in four bytes, then kind and fields, in little endian.
 //! Bytes from an unknown program give an error and no large allocation, because the first frame is
 //! limited to [`HELLO_BYTES`].
 
@@ -55,7 +55,7 @@ impl std::fmt::Display for Peer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum StoreMessage {
     /// Process → store: a process joins the rendezvous.
     Hello(Peer),
     /// Process → store: a hello of another protocol version.
@@ -76,7 +76,7 @@ pub(super) enum Message {
     Pulse,
 }
 
-impl Message {
+impl StoreMessage {
     fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         match self {
@@ -257,7 +257,7 @@ impl Socket {
         };
     }
 
-    pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
+    pub(super) fn send(&mut self, message: &StoreMessage) -> io::Result<()> {
         let body = message.encode();
         let length = u32::try_from(body.len()).ok().filter(|length| *length as usize <= FRAME_BYTES);
         let length = length
@@ -271,12 +271,12 @@ impl Socket {
         }
     }
 
-    pub(super) fn receive(&mut self, limit: usize) -> io::Result<Message> {
+    pub(super) fn receive(&mut self, limit: usize) -> io::Result<StoreMessage> {
         self.receive_hearing(limit, &|| ())
     }
 
     /// Calls `heard` after each piece, so that a peer that sends a long message counts as alive.
-    pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<Message> {
+    pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<StoreMessage> {
         let mut length = [0; 4];
         self.read(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -294,7 +294,7 @@ impl Socket {
             self.read(piece)?;
             heard();
         }
-        Message::decode(&body).ok_or_else(foreign)
+        StoreMessage::decode(&body).ok_or_else(foreign)
     }
 
     fn read(&mut self, into: &mut [u8]) -> io::Result<()> {
@@ -328,15 +328,15 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut a, mut b) = (Socket::Unix(a), Socket::Unix(b));
         for message in [
-            Message::Hello(peer()),
-            Message::OtherVersion(VERSION + 1),
-            Message::Roster(vec![peer(), peer()]),
-            Message::Refused("no".to_owned()),
-            Message::Give { round: 9, what: "plans".to_owned(), bytes: vec![0, 255] },
-            Message::Given { round: 9, parts: vec![Vec::new(), vec![1; 70_000]] },
-            Message::Failed { rank: 2, text: "lost".to_owned() },
-            Message::Left { rank: 0 },
-            Message::Pulse,
+            StoreMessage::Hello(peer()),
+            StoreMessage::OtherVersion(VERSION + 1),
+            StoreMessage::Roster(vec![peer(), peer()]),
+            StoreMessage::Refused("no".to_owned()),
+            StoreMessage::Give { round: 9, what: "plans".to_owned(), bytes: vec![0, 255] },
+            StoreMessage::Given { round: 9, parts: vec![Vec::new(), vec![1; 70_000]] },
+            StoreMessage::Failed { rank: 2, text: "lost".to_owned() },
+            StoreMessage::Left { rank: 0 },
+            StoreMessage::Pulse,
         ] {
             let writer = std::thread::scope(|scope| {
                 let sent = scope.spawn(|| a.send(&message));
@@ -349,15 +349,15 @@ mod tests {
 
     #[test]
     fn strangers_are_refused() {
-        let mut hello = Message::Hello(peer()).encode();
-        assert!(Message::decode(&hello[..hello.len() - 1]).is_none(), "cut short");
+        let mut hello = StoreMessage::Hello(peer()).encode();
+        assert!(StoreMessage::decode(&hello[..hello.len() - 1]).is_none(), "cut short");
         hello.push(0);
-        assert!(Message::decode(&hello).is_none(), "bytes left over");
+        assert!(StoreMessage::decode(&hello).is_none(), "bytes left over");
         hello.pop();
         hello[8] ^= 1;
-        assert_eq!(Message::decode(&hello), Some(Message::OtherVersion(VERSION ^ 1)));
+        assert_eq!(StoreMessage::decode(&hello), Some(StoreMessage::OtherVersion(VERSION ^ 1)));
         let huge = [2, 255, 255, 255, 255, 255, 255, 255, 127];
-        assert!(Message::decode(&huge).is_none(), "no such roster");
+        assert!(StoreMessage::decode(&huge).is_none(), "no such roster");
         let (a, b) = UnixStream::pair().unwrap();
         (&a).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let error = Socket::Unix(b).receive(HELLO_BYTES).unwrap_err();

@@ -22,7 +22,7 @@ use super::source::RustFile;
 /// Most imports that lead from a name to its item.
 const LONGEST_CHAIN: usize = 8;
 
-type Path = Vec<String>;
+type ModulePath = Vec<String>;
 
 #[derive(Debug)]
 pub(crate) struct ShownItem {
@@ -45,7 +45,7 @@ pub(crate) enum ShownKind {
 }
 
 #[derive(Default)]
-struct Module {
+struct PublicModule {
     children: BTreeMap<String, Child>,
     items: BTreeMap<String, Declared>,
     imports: Vec<Import>,
@@ -53,37 +53,37 @@ struct Module {
 }
 
 struct Child {
-    seen: Seen,
+    seen: ItemVisibility,
     is_public: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum ItemVisibility {
     Shown,
     Hidden,
 }
 
 struct Declared {
-    seen: Seen,
+    seen: ItemVisibility,
     kind: ShownKind,
     has_example: bool,
 }
 
 struct Import {
     name: String,
-    path: Path,
-    export: Export,
+    path: ModulePath,
+    export: ExportKind,
 }
 
 #[derive(Clone, Copy)]
-struct Export {
-    seen: Seen,
+struct ExportKind {
+    seen: ItemVisibility,
     has_example: bool,
 }
 
 /// The visible part of an inherent impl.
 struct Methods {
-    of: Path,
+    of: ModulePath,
     shown: Vec<Method>,
 }
 
@@ -96,13 +96,13 @@ struct Method {
 /// Results of a search. A module and an item may have the same name.
 #[derive(Default)]
 struct Targets {
-    module: Option<Path>,
-    item: Option<(Path, String)>,
+    module: Option<ModulePath>,
+    item: Option<(ModulePath, String)>,
 }
 
 /// Returns the shown items of the crate with files below `folder`. The folder ends in `src/`.
 pub(crate) fn shown(sources: &[RustFile], folder: &str) -> Result<Vec<ShownItem>> {
-    let mut library = Library::default();
+    let mut library = LibraryModules::default();
     for source in sources {
         let Some(path) = source.path.strip_prefix(folder).and_then(module_path) else { continue };
         let file: syn::File = syn::parse2(source.shipped.clone()).with_context(|| source.path.clone())?;
@@ -111,8 +111,8 @@ pub(crate) fn shown(sources: &[RustFile], folder: &str) -> Result<Vec<ShownItem>
     Ok(library.shown())
 }
 
-fn module_path(file: &str) -> Option<Path> {
-    let mut path: Path = file.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+fn module_path(file: &str) -> Option<ModulePath> {
+    let mut path: ModulePath = file.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
     if path.last().is_some_and(|last| last == "mod") || path == ["lib"] {
         path.pop();
     }
@@ -120,13 +120,13 @@ fn module_path(file: &str) -> Option<Path> {
 }
 
 #[derive(Default)]
-struct Library {
-    modules: BTreeMap<Path, Module>,
+struct LibraryModules {
+    modules: BTreeMap<ModulePath, PublicModule>,
 }
 
-impl Library {
-    fn read(&mut self, path: Path, items: &[syn::Item]) {
-        let mut module = Module::default();
+impl LibraryModules {
+    fn read(&mut self, path: ModulePath, items: &[syn::Item]) {
+        let mut module = PublicModule::default();
         for item in items {
             match item {
                 syn::Item::Mod(inner) if is_built(&inner.attrs) => {
@@ -142,7 +142,7 @@ impl Library {
                     module.children.insert(name, child);
                 }
                 syn::Item::Use(import) if is_built(&import.attrs) => {
-                    let export = Export {
+                    let export = ExportKind {
                         seen: seen(&import.vis, &import.attrs),
                         has_example: has_example(&import.attrs),
                     };
@@ -160,19 +160,19 @@ impl Library {
     }
 
     fn shown(&self) -> Vec<ShownItem> {
-        let mut items: BTreeMap<(Path, String), ShownItem> = BTreeMap::new();
-        let (mut open, mut visited) = (vec![Path::new()], BTreeSet::new());
+        let mut items: BTreeMap<(ModulePath, String), ShownItem> = BTreeMap::new();
+        let (mut open, mut visited) = (vec![ModulePath::new()], BTreeSet::new());
         while let Some(path) = open.pop() {
             let Some(module) = self.modules.get(&path) else { continue };
             if !visited.insert(path.clone()) {
                 continue;
             }
-            let children = module.children.iter().filter(|(_, child)| child.seen == Seen::Shown);
+            let children = module.children.iter().filter(|(_, child)| child.seen == ItemVisibility::Shown);
             open.extend(children.map(|(name, _)| [path.as_slice(), std::slice::from_ref(name)].concat()));
-            let own = module.items.iter().filter(|(_, item)| item.seen == Seen::Shown);
+            let own = module.items.iter().filter(|(_, item)| item.seen == ItemVisibility::Shown);
             let own = own
                 .map(|(name, _)| (Targets { module: None, item: Some((path.clone(), name.clone())) }, false));
-            let imported = module.imports.iter().filter(|import| import.export.seen == Seen::Shown);
+            let imported = module.imports.iter().filter(|import| import.export.seen == ItemVisibility::Shown);
             let imported = imported
                 .map(|import| (self.resolve(&path, &import.path, LONGEST_CHAIN), import.export.has_example));
             for (target, has_example) in own.chain(imported) {
@@ -199,7 +199,7 @@ impl Library {
     }
 
     /// Returns the methods of the shown types, and marks the types that have a constructor.
-    fn add_methods(&self, items: &mut BTreeMap<(Path, String), ShownItem>) -> Vec<ShownItem> {
+    fn add_methods(&self, items: &mut BTreeMap<(ModulePath, String), ShownItem>) -> Vec<ShownItem> {
         let mut shown = Vec::new();
         for (path, module) in &self.modules {
             for block in &module.methods {
@@ -267,8 +267,8 @@ impl Library {
     }
 }
 
-fn read_use(tree: &syn::UseTree, prefix: &mut Path, export: Export, imports: &mut Vec<Import>) {
-    let mut add = |prefix: &Path, last: Option<String>, name: String| {
+fn read_use(tree: &syn::UseTree, prefix: &mut ModulePath, export: ExportKind, imports: &mut Vec<Import>) {
+    let mut add = |prefix: &ModulePath, last: Option<String>, name: String| {
         let path = prefix.iter().cloned().chain(last).collect();
         imports.push(Import { name, path, export });
     };
@@ -303,7 +303,7 @@ fn methods(block: &syn::ItemImpl) -> Option<Methods> {
             syn::ImplItem::Const(item) => (&item.ident, &item.attrs, &item.vis, true),
             _ => return None,
         };
-        let is_shown = seen(visibility, attributes) == Seen::Shown && is_built(attributes);
+        let is_shown = seen(visibility, attributes) == ItemVisibility::Shown && is_built(attributes);
         is_shown.then(|| Method { name: name.to_string(), has_example: has_example(attributes), needs_value })
     });
     let of = of.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -327,9 +327,9 @@ fn declared(item: &syn::Item) -> Option<(String, Declared)> {
     is_built(attributes).then(|| (name.to_string(), declared))
 }
 
-fn seen(visibility: &syn::Visibility, attributes: &[syn::Attribute]) -> Seen {
+fn seen(visibility: &syn::Visibility, attributes: &[syn::Attribute]) -> ItemVisibility {
     let is_public = matches!(visibility, syn::Visibility::Public(_));
-    if is_public && !is_hidden(attributes) { Seen::Shown } else { Seen::Hidden }
+    if is_public && !is_hidden(attributes) { ItemVisibility::Shown } else { ItemVisibility::Hidden }
 }
 
 fn is_hidden(attributes: &[syn::Attribute]) -> bool {

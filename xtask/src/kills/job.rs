@@ -39,11 +39,11 @@ pub(super) struct JobProcess {
     pub(super) id: u32,
     /// Index among this program's children.
     child: Option<usize>,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<JobEnd>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct JobEnd {
     pub(super) after: Duration,
     /// `None` for a child of another process.
     pub(super) status: Option<ExitStatus>,
@@ -158,7 +158,7 @@ impl CommandJob {
                 None => None,
             };
             if status.is_some() || (process.child.is_none() && !is_there(process.id)) {
-                process.end = Some(End { after: since.elapsed(), status });
+                process.end = Some(JobEnd { after: since.elapsed(), status });
             }
         }
         Ok(())

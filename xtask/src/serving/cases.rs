@@ -112,18 +112,21 @@ impl Case {
     }
 
     /// Returns the answer as a whole.
-    pub(super) fn whole(&self, connection: &mut Connection) -> Result<Answer> {
+    pub(super) fn whole(&self, connection: &mut Connection) -> Result<CheckedAnswer> {
         let body = self.body.to_string();
         let response = connection.request(&HttpRequest::post(self.path, body.as_bytes()))?;
         let text = String::from_utf8_lossy(&response.body);
         ensure!(response.status == 200, "status {}: {text}", response.status);
         let mut answer: Value = serde_json::from_str(&text).context("the answer is not JSON")?;
-        Ok(Answer { choices: answer["choices"].take(), tokens: answer["usage"]["completion_tokens"].take() })
+        Ok(CheckedAnswer {
+            choices: answer["choices"].take(),
+            tokens: answer["usage"]["completion_tokens"].take(),
+        })
     }
 
     /// Returns the joined chunks of a stream. `echo` and `logprobs` are left out, because they are
     /// not streamed together.
-    pub(super) fn streamed(&self, connection: &mut Connection) -> Result<Answer> {
+    pub(super) fn streamed(&self, connection: &mut Connection) -> Result<CheckedAnswer> {
         let mut body = self.body.clone();
         body["stream"] = true.into();
         body["stream_options"] = json!({"include_usage": true});
@@ -153,7 +156,7 @@ impl Case {
             chunk["choices"].as_array().into_iter().flatten().try_for_each(|choice| joined.add(choice))?;
         }
         ensure!(is_done, "the stream has no end");
-        Ok(Answer { choices: joined.json(), tokens })
+        Ok(CheckedAnswer { choices: joined.json(), tokens })
     }
 
     /// Sends the request without reading the answer to its end, perhaps with further bytes.
@@ -183,12 +186,12 @@ impl Case {
 
 /// The choices of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct CheckedAnswer {
     choices: Value,
     tokens: Value,
 }
 
-impl Answer {
+impl CheckedAnswer {
     /// Compares an answer with this one, which the request got alone.
     pub(super) fn compare(&self, other: &Self) -> Result<()> {
         ensure!(self == other, "alone {}, now {}", self.json(), other.json());
@@ -292,7 +295,7 @@ mod tests {
     #[test]
     fn a_stream_adds_up_to_the_whole_answer_or_is_found() {
         let whole = json!([{"index": 0, "message": {"content": "ab"}, "finish_reason": "stop"}]);
-        let answer = Answer { choices: whole, tokens: json!(2) };
+        let answer = CheckedAnswer { choices: whole, tokens: json!(2) };
         let streamed = |texts: &[&str], reason: &str| {
             let mut joined = JoinedChoices::default();
             for text in texts {
@@ -300,11 +303,11 @@ mod tests {
             }
             joined.add(&json!({"index": 0, "delta": {}, "finish_reason": reason})).unwrap();
             assert!(joined.add(&json!({"index": 0, "delta": {}})).is_err());
-            answer.compare_text(&Answer { choices: joined.json(), tokens: json!(2) })
+            answer.compare_text(&CheckedAnswer { choices: joined.json(), tokens: json!(2) })
         };
         streamed(&["a", "b"], "stop").unwrap();
         assert!(streamed(&["a", "c"], "stop").is_err());
         assert!(streamed(&["ab"], "length").is_err());
-        assert!(answer.compare(&Answer { tokens: json!(3), ..answer.clone() }).is_err());
+        assert!(answer.compare(&CheckedAnswer { tokens: json!(3), ..answer.clone() }).is_err());
     }
 }

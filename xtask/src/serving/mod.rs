@@ -26,7 +26,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::{kills, say};
-use cases::{Answer, Case, MALFORMED};
+use cases::{Case, CheckedAnswer, MALFORMED};
 use process::ServerProcess;
 
 const MINUTES: f64 = 30.0;
@@ -51,13 +51,13 @@ const MAX_FINDINGS: usize = 10;
 /// Growth of the resident memory after the first tenth.
 const MAX_GROWTH: f64 = 0.05;
 
-struct LoadOptions {
+struct SoakLoadOptions {
     minutes: f64,
     seed: u64,
     program: Option<PathBuf>,
 }
 
-impl LoadOptions {
+impl SoakLoadOptions {
     fn parse(words: &[&str]) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the system time is before 1970")?;
         let mut options = Self { minutes: MINUTES, seed: now.as_secs(), program: None };
@@ -93,7 +93,7 @@ impl ResidentMemory {
 
 /// Runs the exploration.
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
-    let LoadOptions { minutes, seed, program } = LoadOptions::parse(words)?;
+    let SoakLoadOptions { minutes, seed, program } = SoakLoadOptions::parse(words)?;
     let program = program.map_or_else(kills::build, Ok)?;
     let mut server = ServerProcess::start(&program)?;
     let started = Instant::now();
@@ -101,10 +101,10 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let tenth = started + time / 10;
     let mut memory = ResidentMemory { start: server.resident()?, ..ResidentMemory::default() };
     say(&format!("seed {seed}, {CLIENTS} clients, {minutes} minutes"));
-    let load = Load::new(server.address);
+    let load = ServingLoad::new(server.address);
     let mut rounds = 0_u64;
     while started.elapsed() < time && load.goes_on() {
-        let round = Round::draw(server.address, seed, rounds)?;
+        let round = RequestRound::draw(server.address, seed, rounds)?;
         let end = (Instant::now() + ROUND).min(started + time);
         std::thread::scope(|scope| -> Result<()> {
             for client in 0..CLIENTS {
@@ -124,7 +124,7 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
         rounds += 1;
         load.check_idle();
     }
-    let metrics = Metrics::read(server.address).context("the metrics of the server")?;
+    let metrics = MetricValues::read(server.address).context("the metrics of the server")?;
     server.stop().iter().for_each(|finding| load.find(finding));
     if memory.growth() > MAX_GROWTH {
         load.find(&format!("the resident memory grew by {:.1} %", 100.0 * memory.growth()));
@@ -137,9 +137,9 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
 }
 
 /// Numbers of `/metrics`.
-struct Metrics(String);
+struct MetricValues(String);
 
-impl Metrics {
+impl MetricValues {
     fn read(address: SocketAddr) -> Result<Self> {
         let response = Connection::open(address, LIMIT)?.request(&HttpRequest::get("/metrics"))?;
         ensure!(response.status == 200, "/metrics has status {}", response.status);
@@ -155,12 +155,12 @@ impl Metrics {
 }
 
 /// The requests of a round, with the answers of each request alone.
-struct Round {
+struct RequestRound {
     number: u64,
-    cases: Vec<(Case, Answer)>,
+    cases: Vec<(Case, CheckedAnswer)>,
 }
 
-impl Round {
+impl RequestRound {
     fn draw(address: SocketAddr, seed: u64, number: u64) -> Result<Self> {
         let mut random = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let cases = (0..CASES).map(|at| {
@@ -176,7 +176,7 @@ impl Round {
 }
 
 /// Counts and findings of all clients.
-struct Load {
+struct ServingLoad {
     address: SocketAddr,
     compared: AtomicU64,
     streamed: AtomicU64,
@@ -185,7 +185,7 @@ struct Load {
     findings: Mutex<Vec<String>>,
 }
 
-impl Load {
+impl ServingLoad {
     fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -210,7 +210,7 @@ impl Load {
     }
 
     /// Sends requests until `end`.
-    fn run_client(&self, round: &Round, seed: u64, client: u64, end: Instant) {
+    fn run_client(&self, round: &RequestRound, seed: u64, client: u64, end: Instant) {
         let mut random = StdRng::seed_from_u64(seed ^ (round.number * CLIENTS + client + 1) << 20);
         let mut kept = None;
         while Instant::now() < end && self.goes_on() {
@@ -230,7 +230,7 @@ impl Load {
         random: &mut StdRng,
         kept: &mut Option<Connection>,
         case: &Case,
-        alone: &Answer,
+        alone: &CheckedAnswer,
     ) -> Result<()> {
         let count = |counter: &AtomicU64| {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl Load {
     fn check_idle(&self) {
         let started = Instant::now();
         loop {
-            let left = match Metrics::read(self.address) {
+            let left = match MetricValues::read(self.address) {
                 Err(error) => Some(format!("{error:#}")),
                 Ok(metrics) => {
                     let gauges = ["requests_running", "requests_waiting", "cache_usage_ratio"];
@@ -286,7 +286,7 @@ impl Load {
         }
     }
 
-    fn summary(&self, rounds: u64, metrics: &Metrics, memory: ResidentMemory) -> String {
+    fn summary(&self, rounds: u64, metrics: &MetricValues, memory: ResidentMemory) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ResidentMemory { start, tenth, end } = memory;
@@ -316,17 +316,17 @@ mod tests {
 
     #[test]
     fn options_are_read_or_refused() {
-        let options = LoadOptions::parse(&["--minutes", "0.5", "--seed", "7", "--program", "a"]).unwrap();
+        let options = SoakLoadOptions::parse(&["--minutes", "0.5", "--seed", "7", "--program", "a"]).unwrap();
         assert_eq!((options.minutes, options.seed, options.program), (0.5, 7, Some("a".into())));
         for wrong in [&["--minutes", "0"][..], &["--minutes", "x"], &["--runs", "1"], &["--seed"]] {
-            assert!(LoadOptions::parse(wrong).is_err(), "{wrong:?}");
+            assert!(SoakLoadOptions::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn series_are_summed_over_their_labels() {
         let metrics =
-            Metrics("ascend_tp_a{x=\"1\"} 2\nascend_tp_a{x=\"2\"} 3.5\nascend_tp_ab{} 9\n".to_owned());
+            MetricValues("ascend_tp_a{x=\"1\"} 2\nascend_tp_a{x=\"2\"} 3.5\nascend_tp_ab{} 9\n".to_owned());
         assert_eq!(metrics.sum("a"), 5.5);
     }
 

@@ -17,7 +17,7 @@ use ascend_tp::program::{Builder, HostTensor, Kind, Program};
 use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::{Cann, Mesh, Pins};
 
-use super::{Group, calls};
+use super::{ReportGroup, calls};
 
 const CARDS: usize = 2;
 
@@ -118,7 +118,7 @@ fn whole() -> Vec<f32> {
 pub(super) fn check(
     cann: &Arc<Cann>,
     source: &KernelSource,
-    group: &mut Group,
+    group: &mut ReportGroup,
 ) -> Result<Vec<&'static str>, Diagnostics> {
     let mut of_several = Vec::new();
     for of in &SUMS {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use self::plans::{sent_bytes, with_servers};
 use super::error::Error;
-use super::report::{Column, Form, Table, column};
-use super::train::{BatchSize, Running, batch_of_sums};
+use super::report::{CellForm, Column, MeasuredTable, column};
+use super::train::{BatchSize, RunningTraining, batch_of_sums};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::Launching;
@@ -44,14 +44,14 @@ impl SummedBy {
 }
 
 const COLUMNS: [Column; 8] = [
-    column("sums", "gradient sum", Form::Text),
-    column("mesh", "mesh", Form::Text),
-    column("sent_bytes", "sent per card", Form::Bytes),
-    column("clock_ms", "simulated step ms", Form::Decimal),
-    column("exchanges_ms", "simulated exchanges ms", Form::Decimal),
-    column("step_ms", "measured step ms", Form::Decimal),
-    column("equal", "bit-equal values", Form::Percent),
-    column("difference", "largest difference", Form::Text),
+    column("sums", "gradient sum", CellForm::Text),
+    column("mesh", "mesh", CellForm::Text),
+    column("sent_bytes", "sent per card", CellForm::Bytes),
+    column("clock_ms", "simulated step ms", CellForm::Decimal),
+    column("exchanges_ms", "simulated exchanges ms", CellForm::Decimal),
+    column("step_ms", "measured step ms", CellForm::Decimal),
+    column("equal", "bit-equal values", CellForm::Percent),
+    column("difference", "largest difference", CellForm::Text),
 ];
 
 /// Cost on the simulated clock.
@@ -77,7 +77,7 @@ impl TimedStep {
     }
 }
 
-pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
+pub(crate) fn run(bench: &Bench) -> Result<MeasuredTable, Error> {
     let rounds = match bench.effort {
         Effort::Quick => 1,
         Effort::Full => 10,
@@ -88,7 +88,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens in f32, by gradient sum; weights compared after {} steps",
         rounds + 1
     );
-    let mut table = Table::new("served", title, &COLUMNS);
+    let mut table = MeasuredTable::new("served", title, &COLUMNS);
     let layout = Layout { data: CARDS, micro_batch: sequences.div_ceil(CARDS), ..Layout::ONE };
     let mut usual: Option<BTreeMap<String, Vec<u8>>> = None;
     for sums in SummedBy::ALL {
@@ -100,7 +100,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())
         };
-        let mut running = Running::start_with(
+        let mut running = RunningTraining::start_with(
             bench,
             TrainingPrecision::F32,
             layout,

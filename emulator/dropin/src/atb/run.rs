@@ -13,7 +13,7 @@ use ascend_tp_sys::{
     aclrtStream,
 };
 
-use super::{AtbOutcome, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack, Tensor};
+use super::{AtbOutcome, AtbTensor, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack};
 
 const HALVES: [aclDataType; 2] = [aclDataType::ACL_FLOAT16, aclDataType::ACL_BF16];
 const FLOATS: [aclDataType; 3] = [aclDataType::ACL_FLOAT, HALVES[0], HALVES[1]];
@@ -27,17 +27,17 @@ struct WorkTensor<'a> {
 }
 
 impl<'a> WorkTensor<'a> {
-    fn of(tensor: &Tensor, dims: &'a [i64]) -> Self {
+    fn of(tensor: &AtbTensor, dims: &'a [i64]) -> Self {
         Self { address: tensor.device, dtype: tensor.description.dtype, dims, strides: None }
     }
 }
 
 /// Heads to rotate, with the operator's shapes.
 pub(super) struct RotaryHeads<'a> {
-    pub(super) x: &'a Tensor,
-    out: &'a Tensor,
-    cos: &'a Tensor,
-    sin: &'a Tensor,
+    pub(super) x: &'a AtbTensor,
+    out: &'a AtbTensor,
+    cos: &'a AtbTensor,
+    sin: &'a AtbTensor,
     dims: [i64; 4],
     turns: [i64; 4],
 }
@@ -45,7 +45,7 @@ pub(super) struct RotaryHeads<'a> {
 pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
     let [query, key, cos, sin, _] = pack.inputs.get("input")?;
     let [query_out, key_out] = pack.outputs.get("output")?;
-    let turned = |x: &'_ Tensor, out: &'_ Tensor| {
+    let turned = |x: &'_ AtbTensor, out: &'_ AtbTensor| {
         let found = [x, out, cos, sin].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
         let wrong = || {
             let text = "expected x and its output [tokens, heads * size], cos and sin [tokens, size], all of one type of";
@@ -77,9 +77,9 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
 
 /// Keys or values, one row per token, and the rows of the cache.
 pub(super) struct Cached<'a> {
-    x: &'a Tensor,
-    cache: &'a Tensor,
-    slots: &'a Tensor,
+    x: &'a AtbTensor,
+    cache: &'a AtbTensor,
+    slots: &'a AtbTensor,
     tokens: i64,
     rows: i64,
     line: i64,
@@ -87,7 +87,7 @@ pub(super) struct Cached<'a> {
 
 pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     let [key, value, key_cache, value_cache, slots] = pack.inputs.get("input")?;
-    let cached = |x: &'_ Tensor, cache: &'_ Tensor| {
+    let cached = |x: &'_ AtbTensor, cache: &'_ AtbTensor| {
         let wrong = || {
             let found = [x, cache, slots].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
             let text = "expected [tokens, heads, size], a cache [blocks, positions, heads, size] of the same type and \
@@ -123,13 +123,14 @@ pub(super) fn product_shapes(
     pack: &Pack,
     transpose_x: bool,
     transpose_weight: bool,
-) -> AtbOutcome<[&Tensor; 4]> {
+) -> AtbOutcome<[&AtbTensor; 4]> {
     let [x, weight, sum] = pack.inputs.get("input")?;
     let [out] = pack.outputs.get("output")?;
-    let halves = |tensor: &Tensor| HALVES.contains(&tensor.description.dtype) && tensor.dims().len() == 2;
-    let sums =
-        |tensor: &Tensor| tensor.description.dtype == aclDataType::ACL_FLOAT && tensor.dims() == sum.dims();
-    let turned = |tensor: &Tensor, transpose: bool| match (tensor.dims(), transpose) {
+    let halves = |tensor: &AtbTensor| HALVES.contains(&tensor.description.dtype) && tensor.dims().len() == 2;
+    let sums = |tensor: &AtbTensor| {
+        tensor.description.dtype == aclDataType::ACL_FLOAT && tensor.dims() == sum.dims()
+    };
+    let turned = |tensor: &AtbTensor, transpose: bool| match (tensor.dims(), transpose) {
         (&[rows, columns], false) | (&[columns, rows], true) => [rows, columns],
         _ => [0, 0],
     };
@@ -224,7 +225,7 @@ impl OperationRun<'_> {
         Ok(())
     }
 
-    fn copy_back(&self, to: &Tensor, from: *const c_void) -> AtbOutcome {
+    fn copy_back(&self, to: &AtbTensor, from: *const c_void) -> AtbOutcome {
         let (bytes, kind) = (to.bytes as usize, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE);
         // SAFETY: memory on the card; the call checks the size.
         let code = unsafe { (self.table.aclrtMemcpyAsync)(to.device, bytes, from, bytes, kind, self.stream) };
@@ -273,7 +274,7 @@ impl OperationRun<'_> {
     }
 
     /// Returns an f32 view, with swapped dims if it is transposed.
-    fn factor(&mut self, x: &Tensor, transpose: bool) -> AtbOutcome<*mut aclTensor> {
+    fn factor(&mut self, x: &AtbTensor, transpose: bool) -> AtbOutcome<*mut aclTensor> {
         let &[rows, columns] = x.dims() else {
             return Err((INVALID_TENSOR_DIM, format!("expected a matrix, found {:?}", x.dims())));
         };

@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::lane::Lane;
 use crate::math;
-use crate::matmul::kernels::Precision;
+use crate::matmul::kernels::OperandRounding;
 use crate::matmul::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
 use crate::simd::block::{RUN, WIDTH};
 use crate::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
@@ -96,17 +96,17 @@ const DROPOUT_KEYS: usize = 256;
 const _: () = assert!(PIECE <= DROPOUT_KEYS, "a piece is one call");
 
 #[derive(Clone, Debug)]
-pub(crate) struct Attention {
+pub(crate) struct AttentionCall {
     /// Queries `[B, N, Sq, D]`; N is a multiple of Nkv.
     pub(crate) query: StridedView,
     pub(crate) batches: Vec<AttentionBatch>,
     pub(crate) scale: f32,
     pub(crate) out: StridedView,
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: SoftmaxStatistics,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Statistics {
+pub(crate) enum SoftmaxStatistics {
     None,
     /// Log of the sum of exponentials, `[B, N, Sq]`; +inf without visible keys.
     LogSumExp(StridedView),
@@ -118,7 +118,7 @@ pub(crate) enum Statistics {
 /// One vector register of f32.
 pub(crate) const COPIES: usize = 8;
 
-impl Statistics {
+impl SoftmaxStatistics {
     pub(crate) fn map(&self, change: impl Fn(&StridedView) -> StridedView) -> Self {
         match self {
             Self::None => Self::None,
@@ -200,11 +200,11 @@ impl AttentionBatch {
     }
 }
 
-pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
+pub(crate) fn attention(tiles: &dyn Tiles, job: &AttentionCall) {
     attend(tiles, isa(), job);
 }
 
-fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
+fn attend(tiles: &dyn Tiles, isa: Isa, job: &AttentionCall) {
     if job.out.is_empty() {
         return;
     }
@@ -288,7 +288,7 @@ struct AttentionHead<'a> {
     depth: usize,
     width: usize,
     out: StridedView,
-    statistics: Statistics,
+    statistics: SoftmaxStatistics,
 }
 
 /// Values weighted by exponentials of scores relative to `max`, and the sum of the weights, per
@@ -478,7 +478,7 @@ impl AttentionHead<'_> {
             let value = self.batch.segment(&self.batch.value, self.head, &segment);
             dot::prefetch_rows(&value.rows(0, segment.len()));
             let element =
-                dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+                dot::RowElement::of(key.dtype()).expect("keys are of a floating type, as their row says");
             let rows = key.rows(0, segment.len());
             let vectors = query.chunks(MOST_VECTORS * query_stride);
             for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
@@ -499,7 +499,7 @@ impl AttentionHead<'_> {
     /// Computes scores from packed keys. Lines of scores are padded to whole slabs.
     fn score_many(&self, count: usize, keys: &Range<usize>, scratch: &mut AttentionScratch) {
         let (stride, line) = (keys.len().next_multiple_of(WIDTH), line_stride::<f32>(self.depth));
-        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
+        let packing = PanelPacking { isa: self.isa, precision: OperandRounding::Keep };
         // A segment may begin inside a slab, and slabs are packed whole.
         let slabs = sized(&mut scratch.keys, stride * line + WIDTH);
         for segment in self.batch.segments(keys) {
@@ -522,7 +522,7 @@ impl AttentionHead<'_> {
 
     /// Packs values into slabs of [`WIDTH`] columns, with a word per key.
     fn pack_values(&self, keys: &Range<usize>, values: &mut Vec<f32>, stage: &mut PanelScratch<f32>) {
-        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
+        let packing = PanelPacking { isa: self.isa, precision: OperandRounding::Keep };
         let slab_len = WIDTH * line_stride::<f32>(keys.len());
         let slabs = sized(values, self.columns() / WIDTH * slab_len);
         for segment in self.batch.segments(keys) {

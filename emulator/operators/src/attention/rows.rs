@@ -9,7 +9,7 @@ mod mask;
 mod order;
 mod request;
 
-use crate::attention::kernels::{Attention, AttentionBatch, Statistics, attention};
+use crate::attention::kernels::{AttentionBatch, AttentionCall, SoftmaxStatistics, attention};
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, inputs, ints, output, unmodelled};
@@ -274,14 +274,15 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
             })
         };
         let sums = |slot| rows.sums_order().head_major(views.of(slot), sums_dims).at(3, 0);
-        let all = Attention {
+        let all = AttentionCall {
             query: rows.order.head_major(views.of(query), rows.extents),
             batches: (0..rows.batches()).map(batch).collect::<Result<_, String>>()?,
             scale,
             out: rows
                 .out_order
                 .head_major(views.of(out), Extents { depth: keys.value_depth, ..rows.extents }),
-            statistics: sums_slot.map_or(Statistics::None, |slot| Statistics::LogSumExp(sums(slot))),
+            statistics: sums_slot
+                .map_or(SoftmaxStatistics::None, |slot| SoftmaxStatistics::LogSumExp(sums(slot))),
         };
         rows.jobs(all).iter().for_each(|job| attention(tiles, job));
         Ok(())

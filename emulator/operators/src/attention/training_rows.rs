@@ -4,7 +4,9 @@
 //! must be NULL, 1 or absent.
 
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
-use crate::attention::kernels::{Attention, AttentionBatch, COPIES, Dropout, Statistics, attention};
+use crate::attention::kernels::{
+    AttentionBatch, AttentionCall, COPIES, Dropout, SoftmaxStatistics, attention,
+};
 use crate::attention::rows::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
 use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
@@ -331,12 +333,12 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let attended = shape.attended(query, data);
     let plan = CallPlan::new(move |views: &StridedViews<'_>, tiles| {
         let [max, sum] = statistics.map(|slot| views.of(slot).clone());
-        let job = Attention {
+        let job = AttentionCall {
             query: shape.queries(views.of(query)),
             batches: shape.batches(views, data)?,
             scale: shape.scale,
             out: shape.queries(views.of(out)),
-            statistics: Statistics::MaxAndSum(max, sum),
+            statistics: SoftmaxStatistics::MaxAndSum(max, sum),
         };
         attention(tiles, &job);
         Ok(())

@@ -7,7 +7,7 @@
 use crate::Tiles;
 use crate::lane::Lane;
 use crate::math;
-use crate::matmul::kernels::Precision;
+use crate::matmul::kernels::OperandRounding;
 use crate::reduction::kernels::sum_over_rows;
 use crate::view::StridedView;
 
@@ -29,7 +29,7 @@ pub(crate) struct Geometry {
     pub(crate) padding: Vec<usize>,
     pub(crate) dilation: Vec<usize>,
     /// Rounding of the operands.
-    pub(crate) precision: Precision,
+    pub(crate) precision: OperandRounding,
 }
 
 /// The window element is outside the input.

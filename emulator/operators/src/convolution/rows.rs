@@ -3,7 +3,7 @@
 use crate::convolution::deformable::{self as deformable, Deformed};
 use crate::convolution::kernels::{self as kernel, Geometry};
 use crate::dtype::AclType;
-use crate::matmul::kernels::Precision;
+use crate::matmul::kernels::OperandRounding;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -131,7 +131,7 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     let Some(output) = output else {
         return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {input:?}")));
     };
-    let (batch, channels, precision) = (dims[..outer].iter().product(), dims[outer], Precision::Keep);
+    let (batch, channels, precision) = (dims[..outer].iter().product(), dims[outer], OperandRounding::Keep);
     Ok(Geometry {
         batch,
         groups: 1,
@@ -208,12 +208,12 @@ fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i
 }
 
 /// Unlike matrix products, convolutions have no mode 4.
-fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
+fn precision(call: &OperatorCall, dtype: AclType) -> Result<OperandRounding, Refusal> {
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => Err(call.refuse(CUBE_MATH_TYPE, "2 (USE_FP16) is not legal for BFLOAT16")),
-        (1 | 3, AclType::F32) => Ok(Precision::HalfFloat32),
-        (2, AclType::F32) => Ok(Precision::Half),
-        (0..=3, _) => Ok(Precision::Keep),
+        (1 | 3, AclType::F32) => Ok(OperandRounding::HalfFloat32),
+        (2, AclType::F32) => Ok(OperandRounding::Half),
+        (0..=3, _) => Ok(OperandRounding::Keep),
         (other, _) => {
             let text = "expected 0 (keep), 1 (allow lower precision), 2 (FLOAT16) or 3 (HFLOAT32)";
             Err(call.refuse(CUBE_MATH_TYPE, format!("{text}, found {other}")))
@@ -295,7 +295,7 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_shape(BIAS, &weight.dims[..1], "one element per output channel")?;
     }
     let WindowGeometry { stride, padding, dilation, .. } = lying;
-    let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], Precision::Keep);
+    let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], OperandRounding::Keep);
     let of = Geometry {
         batch,
         groups: 1,
@@ -375,7 +375,7 @@ fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
         );
     };
     let WindowGeometry { stride, padding, dilation, .. } = lying;
-    let (batch, precision) = (x.dims[0], Precision::Keep);
+    let (batch, precision) = (x.dims[0], OperandRounding::Keep);
     let of = Geometry {
         batch,
         groups,

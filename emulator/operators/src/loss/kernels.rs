@@ -27,7 +27,7 @@ struct Label {
 
 /// Labels of the rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Targets<'a> {
+pub(crate) struct LossTargets<'a> {
     /// Class of each row.
     pub(crate) classes: &'a StridedView,
     /// Weight of each class, 1 by default.
@@ -35,7 +35,7 @@ pub(crate) struct Targets<'a> {
     pub(crate) ignored: i64,
 }
 
-impl Targets<'_> {
+impl LossTargets<'_> {
     /// Returns `None` for ignored labels.
     fn labels(&self, classes: usize) -> Result<Vec<Option<Label>>, String> {
         let ignored = self.ignored;
@@ -67,7 +67,7 @@ fn total_weight(labels: &[Option<Label>]) -> f32 {
 pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
-    targets: Targets<'_>,
+    targets: LossTargets<'_>,
     reduction: LossReduction,
     loss: &StridedView,
     log_probabilities: &StridedView,
@@ -127,7 +127,7 @@ pub(crate) fn between_distributions(
 /// each row keeps its loss.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
-    targets: Targets<'_>,
+    targets: LossTargets<'_>,
     reduction: LossReduction,
     loss: &StridedView,
     total: &StridedView,
@@ -158,7 +158,7 @@ pub(crate) fn negative_log_likelihood(
 pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
-    targets: Targets<'_>,
+    targets: LossTargets<'_>,
     reduction: LossReduction,
     total: &StridedView,
     out: &StridedView,
@@ -187,7 +187,7 @@ pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
     log_probabilities: &StridedView,
-    targets: Targets<'_>,
+    targets: LossTargets<'_>,
     reduction: LossReduction,
     out: &StridedView,
 ) -> Result<(), String> {

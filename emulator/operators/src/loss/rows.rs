@@ -2,7 +2,7 @@
 //!
 //! By the documentation, the gradient requires label smoothing 0, and z-loss is unsupported.
 
-use crate::loss::kernels::{self as loss, LossReduction, Targets};
+use crate::loss::kernels::{self as loss, LossReduction, LossTargets};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -168,7 +168,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (loss, log) = (call.tensor(LOSS_OUT)?.slot, call.tensor(LOG_PROB_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let weights = weight.map(|slot| views.of(slot));
-        let targets = Targets { classes: views.of(target), weights, ignored };
+        let targets = LossTargets { classes: views.of(target), weights, ignored };
         loss::cross_entropy(tiles, views.of(scores), targets, reduction, views.of(loss), views.of(log))
             .map_err(|text| format!("target: {text}"))
     })
@@ -193,7 +193,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
         let weights = weight.map(|slot| views.of(slot));
-        let targets = Targets { classes: views.of(target), weights, ignored };
+        let targets = LossTargets { classes: views.of(target), weights, ignored };
         loss::cross_entropy_grad(tiles, views.of(grad), views.of(log), targets, reduction, views.of(out))
             .map_err(|text| format!("target: {text}"))
     })
@@ -276,7 +276,7 @@ fn likelihood(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (out, total, ignored) =
         (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, _| {
-        let targets = Targets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
+        let targets = LossTargets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
         loss::negative_log_likelihood(
             &by_label(views.of(x)),
             targets,
@@ -298,7 +298,7 @@ fn likelihood_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (out, total, ignored) =
         (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, tiles| {
-        let targets = Targets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
+        let targets = LossTargets { classes: views.of(target), weights: Some(views.of(weight)), ignored };
         loss::negative_log_likelihood_grad(
             tiles,
             views.of(grad),

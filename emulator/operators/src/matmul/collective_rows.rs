@@ -5,7 +5,7 @@
 
 use ascend_tp_machine::Soc;
 
-use crate::matmul::kernels::{self as matmul, Precision, SumScales};
+use crate::matmul::kernels::{self as matmul, OperandRounding, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -144,8 +144,10 @@ fn product(
     let plan = CallPlan::new(move |views, tiles| {
         let (x, x2, out) = (views.of(x), views.of(x2), views.of(out));
         match bias {
-            Some(bias) => matmul::addmm(tiles, views.of(bias), x, x2, SumScales::ONE, Precision::Keep, out),
-            None => matmul::matmul(tiles, x, x2, Precision::Keep, out),
+            Some(bias) => {
+                matmul::addmm(tiles, views.of(bias), x, x2, SumScales::ONE, OperandRounding::Keep, out);
+            }
+            None => matmul::matmul(tiles, x, x2, OperandRounding::Keep, out),
         }
         Ok(())
     });

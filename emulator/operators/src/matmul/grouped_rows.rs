@@ -2,7 +2,7 @@
 
 use crate::dtype::AclType;
 use crate::lane::Lane;
-use crate::matmul::kernels::{self as matmul, Precision, SumScales};
+use crate::matmul::kernels::{self as matmul, OperandRounding, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -110,8 +110,8 @@ fn multiply(
     out: &StridedView,
 ) {
     match bias {
-        None => matmul::matmul(tiles, a, b, Precision::Keep, out),
-        Some(bias) => matmul::addmm(tiles, bias, a, b, SumScales::ONE, Precision::Keep, out),
+        None => matmul::matmul(tiles, a, b, OperandRounding::Keep, out),
+        Some(bias) => matmul::addmm(tiles, bias, a, b, SumScales::ONE, OperandRounding::Keep, out),
     }
 }
 

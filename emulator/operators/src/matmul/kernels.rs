@@ -18,11 +18,11 @@ use crate::Tiles;
 use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::matmul::panel::{PanelElement, PanelPacking, PanelScratch, add_product, line_stride, sized};
-pub(crate) use crate::matmul::precision::Precision;
+pub(crate) use crate::matmul::precision::OperandRounding;
 use crate::simd::block::{LINES, RUN, WIDTH};
 use crate::simd::dot::{self, MOST_VECTORS, Vectors};
 use crate::simd::isa::{Isa, isa};
-use crate::simd::pack::Source;
+use crate::simd::pack::PackSource;
 use crate::view::StridedView;
 
 /// Large, because each tile packs its right operand once.
@@ -33,7 +33,7 @@ const TILE_COLS: usize = 3 * WIDTH;
 const ENOUGH_TILES: usize = 16;
 /// Maximum left rows for the in-place path.
 const FEW_ROWS: usize = MOST_VECTORS;
-/// Maximum left rows of [`Path::Slabs`]. Their runs fit the second-level cache.
+/// Maximum left rows of [`MatmulPath::Slabs`]. Their runs fit the second-level cache.
 const SOME_ROWS: usize = 384;
 /// Bytes per tile of dot products. Long reads use memory bandwidth better; small operands are split
 /// into [`DOT_TILES`].
@@ -46,7 +46,7 @@ pub(crate) fn matmul(
     tiles: &dyn Tiles,
     a: &StridedView,
     b: &StridedView,
-    precision: Precision,
+    precision: OperandRounding,
     out: &StridedView,
 ) {
     product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
@@ -71,7 +71,7 @@ pub(crate) fn addmm(
     a: &StridedView,
     b: &StridedView,
     scales: SumScales,
-    precision: Precision,
+    precision: OperandRounding,
     out: &StridedView,
 ) {
     let c = c.broadcast_to(out.dims());
@@ -82,7 +82,7 @@ pub(crate) fn addmm(
 struct ProductJob<'a> {
     a: &'a StridedView,
     b: &'a StridedView,
-    precision: Precision,
+    precision: OperandRounding,
     sum: Option<AddedMatrix<'a>>,
     out: &'a StridedView,
 }
@@ -155,21 +155,21 @@ fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
+enum MatmulPath {
     /// Reads right rows in place, for a few left rows.
-    Dots(dot::Element),
+    Dots(dot::RowElement),
     /// Packs right rows one slab at a time, for all left rows.
-    Slabs(Source),
+    Slabs(PackSource),
     Blocks,
 }
 
-impl Path {
+impl MatmulPath {
     /// Words are of `T`.
-    fn of<T: ProductElement>(isa: Isa, part: &BatchProduct, precision: Precision) -> Self {
+    fn of<T: ProductElement>(isa: Isa, part: &BatchProduct, precision: OperandRounding) -> Self {
         let (m, k) = (part.a.dims()[0], part.b.dims()[1]);
         let is_along_k = part.b.strides()[1] == 1 || k == 1;
-        let is_as_it_lies = part.b.dtype() != AclType::F32 || precision == Precision::Keep;
-        match dot::Element::of(part.b.dtype()) {
+        let is_as_it_lies = part.b.dtype() != AclType::F32 || precision == OperandRounding::Keep;
+        match dot::RowElement::of(part.b.dtype()) {
             Some(element) if m <= FEW_ROWS && is_along_k && is_as_it_lies => Self::Dots(element),
             _ => PanelPacking { isa, precision }
                 .in_place::<T>(&part.b)
@@ -180,10 +180,10 @@ impl Path {
 }
 
 fn product_of<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, parts: &[BatchProduct]) {
-    match Path::of::<T>(isa, &parts[0], job.precision) {
-        Path::Dots(element) => dots::<T>(tiles, isa, job, parts, element),
-        Path::Slabs(source) => slabs::product::<T>(tiles, isa, job, parts, source),
-        Path::Blocks => blocks::<T>(tiles, isa, job, parts),
+    match MatmulPath::of::<T>(isa, &parts[0], job.precision) {
+        MatmulPath::Dots(element) => dots::<T>(tiles, isa, job, parts, element),
+        MatmulPath::Slabs(source) => slabs::product::<T>(tiles, isa, job, parts, source),
+        MatmulPath::Blocks => blocks::<T>(tiles, isa, job, parts),
     }
 }
 
@@ -250,7 +250,7 @@ fn dots<T: ProductElement>(
     isa: Isa,
     job: &ProductJob<'_>,
     parts: &[BatchProduct],
-    element: dot::Element,
+    element: dot::RowElement,
 ) {
     let (m, n, k) = (parts[0].a.dims()[0], parts[0].b.dims()[0], parts[0].b.dims()[1]);
     let stride = k.next_multiple_of(dot::PADDING);
@@ -324,7 +324,7 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
 /// Computes `[height, k] x [width, k]`, with rows padded to whole slabs.
 fn multiply_tile<T: ProductElement>(
     isa: Isa,
-    precision: Precision,
+    precision: OperandRounding,
     a: &StridedView,
     b: &StridedView,
     scratch: &mut ProductScratch<T>,

@@ -8,38 +8,38 @@
 
 use crate::dtype::AclType;
 use crate::lane::Lane;
-use crate::matmul::precision::Precision;
+use crate::matmul::precision::OperandRounding;
 use crate::raw::{Pod, Rows};
 use crate::simd::ahead::Ahead;
 use crate::simd::block::{self, Lines, PackedBlock, RUN, Sums, WIDTH, WORD_BYTES};
 use crate::simd::isa::Isa;
-use crate::simd::pack::{self, SlabPacking, Source};
+use crate::simd::pack::{self, PackSource, SlabPacking};
 use crate::simd::transpose::{SIDE, transpose};
 use crate::view::StridedView;
 
 pub(crate) trait PanelElement: Pod {
     const DEPTH: usize;
-    fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
+    fn read(view: &StridedView, precision: OperandRounding, out: &mut [Self]);
     /// Returns the source of rows of `dtype` for [`SlabPacking`].
-    fn source(dtype: AclType, precision: Precision) -> Option<Source>;
+    fn source(dtype: AclType, precision: OperandRounding) -> Option<PackSource>;
     fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>);
 }
 
 impl PanelElement for f32 {
     const DEPTH: usize = 1;
 
-    fn read(view: &StridedView, precision: Precision, out: &mut [Self]) {
+    fn read(view: &StridedView, precision: OperandRounding, out: &mut [Self]) {
         Self::load(&view.collapsed(), 0, out);
         if view.dtype() == AclType::F32 {
             precision.apply(out);
         }
     }
 
-    fn source(dtype: AclType, precision: Precision) -> Option<Source> {
+    fn source(dtype: AclType, precision: OperandRounding) -> Option<PackSource> {
         match dtype {
-            AclType::F32 if precision == Precision::Keep => Some(Source::Singles),
-            AclType::F16 => Some(Source::Halves),
-            AclType::BF16 => Some(Source::Brains),
+            AclType::F32 if precision == OperandRounding::Keep => Some(PackSource::Singles),
+            AclType::F16 => Some(PackSource::Halves),
+            AclType::BF16 => Some(PackSource::Brains),
             _ => None,
         }
     }
@@ -52,13 +52,13 @@ impl PanelElement for f32 {
 impl PanelElement for u16 {
     const DEPTH: usize = 2;
 
-    fn read(view: &StridedView, _: Precision, out: &mut [Self]) {
+    fn read(view: &StridedView, _: OperandRounding, out: &mut [Self]) {
         assert_eq!(view.dtype(), AclType::BF16, "pairs are of bf16");
         view.collapsed().read(0, out);
     }
 
-    fn source(dtype: AclType, _: Precision) -> Option<Source> {
-        (dtype == AclType::BF16).then_some(Source::Pairs)
+    fn source(dtype: AclType, _: OperandRounding) -> Option<PackSource> {
+        (dtype == AclType::BF16).then_some(PackSource::Pairs)
     }
 
     fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>, ahead: &mut Ahead<'_>) {
@@ -69,7 +69,7 @@ impl PanelElement for u16 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelPacking {
     pub(crate) isa: Isa,
-    pub(crate) precision: Precision,
+    pub(crate) precision: OperandRounding,
 }
 
 /// Adds the product of `height` packed lines, `line_stride` elements apart, and packed slabs. Words
@@ -84,7 +84,7 @@ pub(crate) fn add_product<T: PanelElement>(
     sums: &mut [f32],
 ) {
     let stride = sums.len() / height;
-    let lines = Rows::in_slice(left, line_stride, (height, words * T::DEPTH));
+    let lines = Rows::in_slice(left, line_stride, height, words * T::DEPTH);
     for (col, slab) in (0..stride).step_by(WIDTH).zip(right.chunks_exact(right.len() / stride * WIDTH)) {
         for run in (0..words).step_by(RUN) {
             let slab = &slab[run * WIDTH * T::DEPTH..];
@@ -209,7 +209,7 @@ impl PanelPacking {
     }
 
     /// Returns the source for [`SlabPacking`], if it can read the rows of a matrix in place.
-    pub(crate) fn in_place<T: PanelElement>(self, view: &StridedView) -> Option<Source> {
+    pub(crate) fn in_place<T: PanelElement>(self, view: &StridedView) -> Option<PackSource> {
         let is_along_k = view.strides()[1] == 1 && view.dims()[1] > 0;
         T::source(view.dtype(), self.precision).filter(|_| is_along_k && pack::is_possible(self.isa))
     }
@@ -219,7 +219,8 @@ impl PanelPacking {
     pub(crate) fn lines_in_place<T: PanelElement>(self, view: &StridedView) -> Option<Rows<'_>> {
         let [outer, k] = [view.dims()[0], view.dims()[1]];
         let source = T::source(view.dtype(), self.precision);
-        let is_whole = matches!(source, Some(Source::Singles | Source::Pairs)) && k.is_multiple_of(T::DEPTH);
+        let is_whole =
+            matches!(source, Some(PackSource::Singles | PackSource::Pairs)) && k.is_multiple_of(T::DEPTH);
         (is_whole && k > 0 && view.strides()[1] == 1).then(|| view.rows(0, outer))
     }
 

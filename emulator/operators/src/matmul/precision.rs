@@ -5,7 +5,7 @@ use crate::lane::Lane as _;
 
 /// Rounding of f32 operands before multiplication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
+pub(crate) enum OperandRounding {
     Keep,
     /// 19-bit float of the cube unit: 8 exponent bits, 10 fraction bits.
     HalfFloat32,
@@ -13,7 +13,7 @@ pub(crate) enum Precision {
     Half,
 }
 
-impl Precision {
+impl OperandRounding {
     pub(crate) fn apply(self, values: &mut [f32]) {
         match self {
             Self::Keep => {}

@@ -3,7 +3,7 @@
 use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::math;
-use crate::matmul::kernels::{self as matmul, Precision, SumScales};
+use crate::matmul::kernels::{self as matmul, OperandRounding, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -169,15 +169,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-pub(crate) fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
+pub(crate) fn precision(call: &OperatorCall, dtype: AclType) -> Result<OperandRounding, Refusal> {
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
         // CANN's host code ignores 3 (USE_HF32) for 16-bit types, which programs pass for every
         // type.
-        (0 | 4, _) | (1..=3, AclType::F16 | AclType::BF16) => Ok(Precision::Keep),
-        (1 | 3, _) => Ok(Precision::HalfFloat32),
-        (2, _) => Ok(Precision::Half),
+        (0 | 4, _) | (1..=3, AclType::F16 | AclType::BF16) => Ok(OperandRounding::Keep),
+        (1 | 3, _) => Ok(OperandRounding::HalfFloat32),
+        (2, _) => Ok(OperandRounding::Half),
         (other, _) => refuse(&format!(
             "expected 0 (keep), 1 (allow lower precision), 2 (FLOAT16), 3 (HFLOAT32) or 4 (FLOAT additions), found {other}"
         )),
@@ -250,7 +250,7 @@ fn addmm(
 }
 
 /// Shape, scales and precision.
-type CheckedProduct = (Vec<usize>, SumScales, Precision);
+type CheckedProduct = (Vec<usize>, SumScales, OperandRounding);
 
 fn expect_product(
     call: &OperatorCall,
@@ -382,7 +382,7 @@ fn grouped_matmul_add(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 &part(x).exchanged(),
                 &part(weight),
                 SumScales::ONE,
-                Precision::Keep,
+                OperandRounding::Keep,
                 &out,
             );
         }

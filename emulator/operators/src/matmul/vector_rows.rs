@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::elementwise::kernels::blocks;
 use crate::elementwise::pointwise::TIMES;
 use crate::lane::{BLOCK, Lane};
-use crate::matmul::kernels::{self as matmul, Precision, SumScales};
+use crate::matmul::kernels::{self as matmul, OperandRounding, SumScales};
 use crate::matmul::rows::precision;
 use crate::operator::argument::Scalar;
 use crate::operator::call::{OperatorCall, broadcast};
@@ -78,7 +78,13 @@ fn dot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, y, out) = (x.slot, call.tensor(TENSOR)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let target = views.of(out).unsqueeze(0).unsqueeze(1);
-        matmul::matmul(tiles, &views.of(x).unsqueeze(0), &views.of(y).unsqueeze(1), Precision::Keep, &target);
+        matmul::matmul(
+            tiles,
+            &views.of(x).unsqueeze(0),
+            &views.of(y).unsqueeze(1),
+            OperandRounding::Keep,
+            &target,
+        );
         Ok(())
     })
 }
@@ -124,7 +130,7 @@ fn addr(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (c, a, b, out) = (call.tensor(SELF)?.slot, a.slot, b.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let (a, b) = (views.of(a).unsqueeze(1), views.of(b).unsqueeze(0));
-        matmul::addmm(tiles, views.of(c), &a, &b, scales, Precision::Keep, views.of(out));
+        matmul::addmm(tiles, views.of(c), &a, &b, scales, OperandRounding::Keep, views.of(out));
         Ok(())
     })
 }

@@ -29,7 +29,7 @@ pub(crate) fn rms_norm(
 
 /// A tensor that is added before the norm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Residual<'a> {
+pub(crate) struct AddedResidual<'a> {
     pub(crate) addend: &'a StridedView,
     /// Receives the rounded sum, which the norm reads.
     pub(crate) sum: &'a StridedView,
@@ -39,7 +39,7 @@ pub(crate) struct Residual<'a> {
 pub(crate) fn add_rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
-    residual: Option<Residual<'_>>,
+    residual: Option<AddedResidual<'_>>,
     gamma: &StridedView,
     epsilon: f32,
     y: &StridedView,
@@ -64,7 +64,7 @@ pub(crate) fn rms_norm_beside_one(
 fn normed(
     tiles: &dyn Tiles,
     x: &StridedView,
-    residual: Option<Residual<'_>>,
+    residual: Option<AddedResidual<'_>>,
     gamma: &[f32],
     epsilon: f32,
     y: &StridedView,
@@ -73,7 +73,7 @@ fn normed(
     let row_len = gamma.len();
     let count = x.len().checked_div(row_len).unwrap_or(0);
     let (x, y, rstd) = (x.collapsed(), y.collapsed(), rstd.collapsed());
-    let residual = residual.map(|Residual { addend, sum }| (addend.collapsed(), sum.collapsed()));
+    let residual = residual.map(|AddedResidual { addend, sum }| (addend.collapsed(), sum.collapsed()));
     let buffers = || [vec![0f32; row_len], vec![0f32; if residual.is_some() { row_len } else { 0 }]];
     rows_with(tiles, count, row_len, buffers, |[buffer, addend], row| {
         let start = row * row_len;
@@ -254,7 +254,7 @@ mod tests {
         add_rms_norm(
             &Serial,
             &view(&mut a, AclType::F16, &[1, 1]),
-            Some(Residual {
+            Some(AddedResidual {
                 addend: &view(&mut b, AclType::F16, &[1, 1]),
                 sum: &view(&mut sum, AclType::F16, &[1, 1]),
             }),

@@ -10,7 +10,7 @@ use crate::operator::names::*;
 use crate::operator::row::{Operator, in_place, input, output};
 use crate::operator::sets::{FLOATING, REAL, SINGLE};
 use crate::operator::{CallPlan, Refusal};
-use crate::reduction::kernels::{self as reduce, Form};
+use crate::reduction::kernels::{self as reduce, SoftmaxForm};
 use crate::view::StridedView;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -77,14 +77,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-nn activation/softmax_v2/docs/aclnnSoftmax.md",
-        plan: |call| softmax(call, Form::Plain),
+        plan: |call| softmax(call, SoftmaxForm::Plain),
     },
     Operator {
         name: "aclnnLogSoftmax",
         parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmax",
-        plan: |call| softmax(call, Form::Log),
+        plan: |call| softmax(call, SoftmaxForm::Log),
     },
     Operator {
         name: "aclnnRotaryPositionEmbedding",
@@ -179,7 +179,7 @@ fn add_rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, other, gamma) = (x.slot, call.tensor(X2)?.slot, call.tensor(GAMMA)?.slot);
     let (y, rstd, sum) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot, call.tensor(X_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        let residual = Some(norm::Residual { addend: views.of(other), sum: views.of(sum) });
+        let residual = Some(norm::AddedResidual { addend: views.of(other), sum: views.of(sum) });
         norm::add_rms_norm(
             tiles,
             views.of(x),
@@ -236,7 +236,7 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn softmax(call: &OperatorCall, form: Form) -> Result<CallPlan, Refusal> {
+fn softmax(call: &OperatorCall, form: SoftmaxForm) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
     call.expect_shape(OUT, &x.dims, "of self")?;

@@ -24,12 +24,12 @@ impl WindowSpan {
 
 /// Spans along each dim.
 #[derive(Clone, Debug)]
-pub(crate) struct Windows {
+pub(crate) struct PoolingWindows {
     pub(crate) spans: [Vec<WindowSpan>; 3],
     pub(crate) extents: [usize; 3],
 }
 
-impl Windows {
+impl PoolingWindows {
     pub(crate) fn len(&self) -> usize {
         self.spans.iter().map(Vec::len).product()
     }
@@ -70,7 +70,7 @@ impl Windows {
 pub(crate) fn greatest(
     tiles: &dyn Tiles,
     x: &StridedView,
-    of: &Windows,
+    of: &PoolingWindows,
     out: &StridedView,
     places: impl Fn(usize, &[i64]) + Sync,
 ) {
@@ -98,7 +98,7 @@ pub(crate) fn greatest(
 pub(crate) fn greatest_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
-    of: &Windows,
+    of: &PoolingWindows,
     places: &[i64],
     out: &StridedView,
 ) -> Result<(), String> {
@@ -123,7 +123,13 @@ pub(crate) fn greatest_grad(
 }
 
 /// Each sum is divided by its window's divisor.
-pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
+pub(crate) fn mean(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    of: &PoolingWindows,
+    divisors: &[f32],
+    out: &StridedView,
+) {
     let (count, volume) = (x.len() / of.volume().max(1), of.volume());
     let (x, out) = (x.collapsed(), out.collapsed());
     let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);
@@ -139,7 +145,7 @@ pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &
 pub(crate) fn mean_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
-    of: &Windows,
+    of: &PoolingWindows,
     divisors: &[f32],
     out: &StridedView,
 ) {

@@ -3,7 +3,7 @@
 use crate::operator::Refusal;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::Name;
-use crate::pooling::kernels::{WindowSpan, Windows};
+use crate::pooling::kernels::{PoolingWindows, WindowSpan};
 
 /// Padding is before and after.
 #[derive(Clone, Copy, Debug)]
@@ -80,14 +80,14 @@ impl PoolWindows {
     }
 
     /// Fails for a window without elements.
-    pub(crate) fn windows(&self) -> Result<Windows, String> {
+    pub(crate) fn windows(&self) -> Result<PoolingWindows, String> {
         let spans =
             [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
         if let Some(at) = spans.iter().flat_map(|spans| spans.iter().position(|span| span.count == 0)).next()
         {
             return Err(format!("window {at} of a dim covers no element: {:?}", self.rules));
         }
-        Ok(Windows { spans, extents: self.extents })
+        Ok(PoolingWindows { spans, extents: self.extents })
     }
 
     pub(crate) fn divisors(&self, divisor: Divisor) -> Vec<f32> {

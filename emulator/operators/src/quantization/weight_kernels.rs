@@ -14,7 +14,7 @@ const COLUMNS: usize = 16;
 const PER_WORD: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
+pub(crate) enum WeightPacking {
     None,
     /// Eight 4-bit neighbours along the columns.
     Columns,
@@ -27,7 +27,7 @@ pub(crate) enum Packing {
 pub(crate) struct Dequantised<'a> {
     /// `[k, n]`, one dim divided by eight if packed.
     pub(crate) weight: &'a StridedView,
-    pub(crate) packing: Packing,
+    pub(crate) packing: WeightPacking,
     /// Elements along `k` per scale.
     pub(crate) group: usize,
     /// Scales `[ceil(k / group), n]` of the weights.
@@ -45,7 +45,7 @@ fn nibble(word: i64, place: usize) -> f32 {
 
 impl Dequantised<'_> {
     fn column(&self, j: usize, k: usize) -> Vec<f32> {
-        let at = if self.packing == Packing::Columns { j / PER_WORD } else { j };
+        let at = if self.packing == WeightPacking::Columns { j / PER_WORD } else { j };
         let stored = self.weight.slice(1, at, 1, 1).collapsed();
         let mut words = vec![0i64; stored.len()];
         i64::load(&stored, 0, &mut words);
@@ -59,9 +59,9 @@ impl Dequantised<'_> {
         (0..k)
             .map(|i| {
                 let whole = match self.packing {
-                    Packing::None => words[i] as f32,
-                    Packing::Columns => nibble(words[i], j % PER_WORD),
-                    Packing::Depth => nibble(words[i / PER_WORD], i % PER_WORD),
+                    WeightPacking::None => words[i] as f32,
+                    WeightPacking::Columns => nibble(words[i], j % PER_WORD),
+                    WeightPacking::Depth => nibble(words[i / PER_WORD], i % PER_WORD),
                 };
                 let group = i / self.group;
                 let shifted = offsets.as_ref().map_or(whole, |offsets| whole + offsets[group]);

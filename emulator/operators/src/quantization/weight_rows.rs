@@ -145,9 +145,13 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [m, k] = x.dims[..] else { return Err(call.refuse(X, "expected a matrix")) };
     let n = y.dims[1];
     let packing = match (weight.dtype, &weight.dims[..]) {
-        (I8, [depth, columns]) if *depth == k && *columns == n => weight_quantize::Packing::None,
-        (I32, [depth, words]) if *depth == k && words * PER_WORD == n => weight_quantize::Packing::Columns,
-        (I32, [words, columns]) if words * PER_WORD == k && *columns == n => weight_quantize::Packing::Depth,
+        (I8, [depth, columns]) if *depth == k && *columns == n => weight_quantize::WeightPacking::None,
+        (I32, [depth, words]) if *depth == k && words * PER_WORD == n => {
+            weight_quantize::WeightPacking::Columns
+        }
+        (I32, [words, columns]) if words * PER_WORD == k && *columns == n => {
+            weight_quantize::WeightPacking::Depth
+        }
         _ => {
             let text = format!(
                 "expected [{k}, {n}] for x {:?} and y {:?}, found {} {:?}",

@@ -210,13 +210,19 @@ pub(crate) fn max<L: Lane>(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum SoftmaxForm {
     Plain,
     Log,
 }
 
 /// Computes over `row_len` trailing elements, in f32 or, for doubles, in f64.
-pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
+pub(crate) fn softmax(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    row_len: usize,
+    out: &StridedView,
+    form: SoftmaxForm,
+) {
     if x.dtype() == AclType::F64 {
         return softmax_of_doubles(tiles, x, row_len, out, form);
     }
@@ -228,11 +234,11 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
         // The maximum ignores NaN; the sum passes it to every output.
         let max = math::greatest(&buffer);
         match form {
-            Form::Plain => {
+            SoftmaxForm::Plain => {
                 let sum = math::exp_shifted(&mut buffer, max);
                 math::divide(&mut buffer, sum);
             }
-            Form::Log => {
+            SoftmaxForm::Log => {
                 let shift = max + math::exp_shifted(&mut buffer.clone(), max).ln();
                 math::subtract(&mut buffer, shift);
             }
@@ -241,7 +247,13 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
     });
 }
 
-fn softmax_of_doubles(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
+fn softmax_of_doubles(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    row_len: usize,
+    out: &StridedView,
+    form: SoftmaxForm,
+) {
     let (count, x, out) = (x.len() / row_len.max(1), x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f64; row_len];
@@ -250,8 +262,8 @@ fn softmax_of_doubles(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
         let sum: f64 = buffer.iter().map(|value| (value - max).exp()).sum();
         for value in &mut buffer {
             *value = match form {
-                Form::Plain => (*value - max).exp() / sum,
-                Form::Log => *value - max - sum.ln(),
+                SoftmaxForm::Plain => (*value - max).exp() / sum,
+                SoftmaxForm::Log => *value - max - sum.ln(),
             };
         }
         f64::store(&out, row * row_len, &buffer);
@@ -445,7 +457,7 @@ mod tests {
         let mut x: Vec<f32> = (0..12).map(|v| (v % 5) as f32).collect();
         let mut y = vec![0f32; 12];
         let (vx, vy) = (view(&mut x, AclType::F32, &[3, 4]), view(&mut y, AclType::F32, &[3, 4]));
-        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), Form::Plain);
+        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), SoftmaxForm::Plain);
         for column in 0..4 {
             let exact: Vec<f64> = (0..3).map(|row| f64::from(x[row * 4 + column]).exp()).collect();
             let sum: f64 = exact.iter().sum();
@@ -454,7 +466,7 @@ mod tests {
             }
         }
         let probabilities = y.clone();
-        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), Form::Log);
+        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), SoftmaxForm::Log);
         assert!(y.iter().zip(&probabilities).all(|(log, p)| (log.exp() - p).abs() < 1e-6));
     }
 
@@ -462,7 +474,7 @@ mod tests {
     fn softmax_in_place_with_infinities() {
         let mut x = [f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY];
         let v = view(&mut x, AclType::F32, &[4]);
-        softmax(&Serial, &v, 4, &v, Form::Plain);
+        softmax(&Serial, &v, 4, &v, SoftmaxForm::Plain);
         assert_eq!(x, [0.0, 0.5, 0.5, 0.0]);
     }
 

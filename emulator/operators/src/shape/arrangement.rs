@@ -11,7 +11,7 @@ use crate::operator::row::{Operator, input, output, outputs};
 use crate::operator::sets::{ANY, ARITHMETIC, FLOATING, INDEX64, NUMBER};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::reduction::kernels as reduce;
-use crate::shape::remap::{Positions, remap, remap_grad};
+use crate::shape::remap::{SourcePositions, remap, remap_grad};
 use crate::view::StridedView;
 
 /// Pads the last dims.
@@ -211,8 +211,8 @@ impl Selection {
         shape
     }
 
-    fn positions(&self) -> Positions {
-        let mut positions: Positions = self.dims.iter().map(|&extent| (0..extent).collect()).collect();
+    fn positions(&self) -> SourcePositions {
+        let mut positions: SourcePositions = self.dims.iter().map(|&extent| (0..extent).collect()).collect();
         for (dim, count, place) in &self.along {
             positions[*dim] = (0..*count).map(|at| positions[*dim][place(at)]).collect();
         }
@@ -423,7 +423,8 @@ fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<CallPlan, Refusal
         match dim.filter(|_| !dims.is_empty()) {
             None => index::take_rows(tiles, views.of(x), &places, views.of(out)),
             Some(dim) => {
-                let mut positions: Positions = dims.iter().map(|&extent| (0..extent).collect()).collect();
+                let mut positions: SourcePositions =
+                    dims.iter().map(|&extent| (0..extent).collect()).collect();
                 positions[dim] = places;
                 remap(tiles, views.of(x), &positions, views.of(out));
             }

@@ -10,7 +10,7 @@ use crate::reduction::kernels::{rows, rows_with};
 use crate::view::StridedView;
 
 /// Source positions, per dim.
-pub(crate) type Positions = Vec<Vec<usize>>;
+pub(crate) type SourcePositions = Vec<Vec<usize>>;
 
 /// Returns the start of row `at` in a row-major tensor of `dims`.
 fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {

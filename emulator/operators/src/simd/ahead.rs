@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_steps_request_each_line_of_each_row() {
         let memory = [0_u8; 900];
-        let rows = Rows::in_slice(&memory, 300, (3, 200));
+        let rows = Rows::in_slice(&memory, 300, 3, 200);
         for steps in [1, 5, 12, 40] {
             let mut requests = Requests::of(&rows, steps);
             for _ in 0..11 / requests.pace {

@@ -444,9 +444,8 @@ mod tests {
                 add_pairs(Isa::Avx512Bf16, &packed, &mut sums, &mut Ahead::default());
                 values.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
             };
-            let extents = (lines, 2 * words);
-            let expected = sums(Lines::Words(Rows::in_slice(&pairs, 2 * words, extents)));
-            let found = sums(Lines::Widened(Rows::in_slice(&left, 2 * words, extents)));
+            let expected = sums(Lines::Words(Rows::in_slice(&pairs, 2 * words, lines, 2 * words)));
+            let found = sums(Lines::Widened(Rows::in_slice(&left, 2 * words, lines, 2 * words)));
             assert!(found == expected, "{lines} lines of {words} words");
         }
     }

@@ -36,13 +36,13 @@ const STEP_WORDS: usize = QUAD * PARTS;
 
 /// Type of rows that are read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
+pub(crate) enum RowElement {
     Single,
     Half,
     Brain,
 }
 
-impl Element {
+impl RowElement {
     pub(crate) const fn of(dtype: AclType) -> Option<Self> {
         match dtype {
             AclType::F32 => Some(Self::Single),
@@ -131,14 +131,14 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
 }
 
 /// `sums[v * rows + r]` is the dot product of row `r` and vector `v`.
-pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
+pub(crate) fn dots(isa: Isa, element: RowElement, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => {
             run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums);
         }
         Vectors::Pairs(values) => {
             assert!(
-                element == Element::Brain && isa == Isa::Avx512Bf16,
+                element == RowElement::Brain && isa == Isa::Avx512Bf16,
                 "pairs of bf16 with {element:?} on {isa}"
             );
             run(pairs(sums.len() / rows.count()), element, rows, values, sums);
@@ -146,7 +146,7 @@ pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors
     }
 }
 
-fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
+fn run<T>(kernel: DotKernel<T>, element: RowElement, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
     let count = sums.len() / rows.count();
     let len = rows.bytes() / element.size();
     assert!(
@@ -176,29 +176,29 @@ macro_rules! by_count {
     }};
 }
 
-fn singles(isa: Isa, element: Element, count: usize) -> DotKernel<f32> {
+fn singles(isa: Isa, element: RowElement, count: usize) -> DotKernel<f32> {
     match (isa, element) {
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512 | Isa::Avx512Bf16, Element::Single) => by_count!(count, x86::single_avx512),
+        (Isa::Avx512 | Isa::Avx512Bf16, RowElement::Single) => by_count!(count, x86::single_avx512),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512 | Isa::Avx512Bf16, Element::Half) => by_count!(count, x86::half_avx512),
+        (Isa::Avx512 | Isa::Avx512Bf16, RowElement::Half) => by_count!(count, x86::half_avx512),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512 | Isa::Avx512Bf16, Element::Brain) => by_count!(count, x86::brain_avx512),
+        (Isa::Avx512 | Isa::Avx512Bf16, RowElement::Brain) => by_count!(count, x86::brain_avx512),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, Element::Single) => by_count!(count, x86::single_avx2),
+        (Isa::Avx2, RowElement::Single) => by_count!(count, x86::single_avx2),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, Element::Half) => by_count!(count, x86::half_avx2),
+        (Isa::Avx2, RowElement::Half) => by_count!(count, x86::half_avx2),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, Element::Brain) => by_count!(count, x86::brain_avx2),
+        (Isa::Avx2, RowElement::Brain) => by_count!(count, x86::brain_avx2),
         #[cfg(target_arch = "aarch64")]
-        (Isa::Neon, Element::Single) => by_count!(count, aarch64::single_neon),
+        (Isa::Neon, RowElement::Single) => by_count!(count, aarch64::single_neon),
         #[cfg(target_arch = "aarch64")]
-        (Isa::Neon, Element::Half) => by_count!(count, aarch64::half_neon),
+        (Isa::Neon, RowElement::Half) => by_count!(count, aarch64::half_neon),
         #[cfg(target_arch = "aarch64")]
-        (Isa::Neon, Element::Brain) => by_count!(count, aarch64::brain_neon),
-        (_, Element::Single) => by_count!(count, portable::single),
-        (_, Element::Half) => by_count!(count, portable::half),
-        (_, Element::Brain) => by_count!(count, portable::brain),
+        (Isa::Neon, RowElement::Brain) => by_count!(count, aarch64::brain_neon),
+        (_, RowElement::Single) => by_count!(count, portable::single),
+        (_, RowElement::Half) => by_count!(count, portable::half),
+        (_, RowElement::Brain) => by_count!(count, portable::brain),
     }
 }
 

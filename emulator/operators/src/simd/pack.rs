@@ -14,7 +14,7 @@ mod x86;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use elsewhere::SlabPacking;
 use source::PLAIN;
-pub(crate) use source::{Source, is_possible};
+pub(crate) use source::{PackSource, is_possible};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::SlabPacking;
 

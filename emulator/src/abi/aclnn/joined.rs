@@ -12,15 +12,15 @@ use ascend_tp_sys::aclrtStream;
 
 use crate::abi::hccl::JoinedCompute;
 use crate::base::failure::{Failure, code};
-use crate::hccl::communicator::Member;
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
+use crate::hccl::communicator::CommunicatorMember;
+use crate::hccl::{Blocks, CollectiveCall, CollectiveOperation, CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::Executor;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
-use crate::scheduler::pool::Task;
+use crate::scheduler::pool::StreamTask;
 
 pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {
     planned.joined().map_or(&[], |joined| &joined.tensors)
@@ -41,7 +41,7 @@ impl Machine {
         name: &'static str,
         joined: &Joined,
         card: u32,
-    ) -> Result<Member, Failure> {
+    ) -> Result<CommunicatorMember, Failure> {
         let state = self.lock();
         let (member, communicator) = state
             .hccl
@@ -84,8 +84,8 @@ impl Machine {
         })?;
         let member = self.joined_member(name, joined, card)?;
         let bound = |kernel| self.bind(planned, kernel, workspace, workspace_bytes, card);
-        let of_task = |(task, accesses): (Option<Task>, Vec<MemoryAccess>), load| JoinedCompute {
-            entry: Entry::Task { name, task, load, is_brief: false },
+        let of_task = |(task, accesses): (Option<StreamTask>, Vec<MemoryAccess>), load| JoinedCompute {
+            entry: StreamEntry::Task { name, task, load, is_brief: false },
             accesses,
         };
         let kernel = of_task(bound(planned.kernel())?, planned.load());
@@ -105,26 +105,28 @@ impl Machine {
         let count = |slot: ViewIndex| planned.tensors()[slot.0].tensor.len() as u64;
         let (function, kind, send, recv) = match joined.exchange {
             JoinedExchange::AllReduce(out) => {
-                let kind = CollectiveKind::AllReduce { count: count(out), op: CombineOp::Sum };
+                let kind = CollectiveOperation::AllReduce { count: count(out), op: CombineOp::Sum };
                 ("HcclAllReduce", kind, buffer(out)?, buffer(out)?)
             }
             JoinedExchange::AllGather([part, gathered], _) => {
-                let kind = CollectiveKind::AllGather { blocks: Blocks::Uniform(count(part)) };
+                let kind = CollectiveOperation::AllGather { blocks: Blocks::Uniform(count(part)) };
                 ("HcclAllGather", kind, buffer(part)?, buffer(gathered)?)
             }
             JoinedExchange::ReduceScatter(out, _) => {
-                let kind =
-                    CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: CombineOp::Sum };
+                let kind = CollectiveOperation::ReduceScatter {
+                    blocks: Blocks::Uniform(count(out)),
+                    op: CombineOp::Sum,
+                };
                 let product = self.workspace(planned, workspace, workspace_bytes, card)?;
                 ("HcclReduceScatter", kind, product, buffer(out)?)
             }
             JoinedExchange::Gathered { block: bytes, cards } => {
-                let kind = CollectiveKind::AllGather { blocks: Blocks::Uniform(bytes as u64) };
+                let kind = CollectiveOperation::AllGather { blocks: Blocks::Uniform(bytes as u64) };
                 ("HcclAllGather", kind, block(0, bytes)?, block(bytes, bytes * cards)?)
             }
             JoinedExchange::Dealt { block: bytes, cards } => {
                 let blocks = Blocks::Uniform(bytes as u64);
-                let kind = CollectiveKind::AllToAll { send: blocks.clone(), recv: blocks };
+                let kind = CollectiveOperation::AllToAll { send: blocks.clone(), recv: blocks };
                 ("HcclAlltoAll", kind, block(0, bytes * cards)?, block(bytes * cards, bytes * cards)?)
             }
         };

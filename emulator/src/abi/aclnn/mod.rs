@@ -30,9 +30,9 @@ use crate::machine::Machine;
 use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::{BoundTensor, Executor, RunMemory};
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread;
-use crate::scheduler::pool::{Task, Workers};
+use crate::scheduler::pool::{StreamTask, Workers};
 
 pub(super) fn is_modelled(name: &str) -> bool {
     operator::find(name).is_some()
@@ -126,7 +126,7 @@ impl Machine {
             let card = state.runtime.streams[&id].card;
             let place = RunMemory { generation, card, workspace: workspace.addr(), workspace_bytes };
             let Some(task) = planned.passed(place) else { return Ok(Some((id, place))) };
-            let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
+            let entry = StreamEntry::Task { name, task, load: planned.load(), is_brief: false };
             let queued = self.queued(state, id, entry, Vec::new());
             state.enqueue(id, queued)?;
             Ok(None)
@@ -139,7 +139,7 @@ impl Machine {
             let keeper: Weak<Executor> = Arc::downgrade(&planned);
             self.memory().keepers().keep(generation, keeper);
         }
-        let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
+        let entry = StreamEntry::Task { name, task, load: planned.load(), is_brief: false };
         self.update(|state| {
             let queued = self.queued(state, id, entry, accesses);
             state.enqueue(id, queued)
@@ -154,7 +154,7 @@ impl Machine {
         workspace: *mut c_void,
         workspace_bytes: u64,
         card: u32,
-    ) -> Result<(Option<Task>, Vec<MemoryAccess>), Failure> {
+    ) -> Result<(Option<StreamTask>, Vec<MemoryAccess>), Failure> {
         let scratch = self.workspace(planned, workspace, workspace_bytes, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());

@@ -47,7 +47,7 @@ pub(in crate::hccl) struct Rendezvous {
     pub(in crate::hccl) replies: BTreeMap<u64, TcpStream>,
 }
 
-pub(in crate::hccl) enum Admission {
+pub(in crate::hccl) enum RendezvousOutcome {
     Waits,
     Completes(Roster),
     /// The caller contradicts another rank. Every rank fails.
@@ -135,9 +135,9 @@ impl Rendezvous {
         absent.map(|(rank, _)| rank).collect()
     }
 
-    pub(in crate::hccl) fn admit(&mut self, caller: &Caller) -> Admission {
+    pub(in crate::hccl) fn admit(&mut self, caller: &Caller) -> RendezvousOutcome {
         match &self.decided {
-            Some(Err(failure)) => return Admission::Late(failure.clone()),
+            Some(Err(failure)) => return RendezvousOutcome::Late(failure.clone()),
             Some(Ok(roster)) => {
                 let what = format!(
                     "rank {} comes to communicator {}, but its {} ranks have all come already",
@@ -145,17 +145,17 @@ impl Rendezvous {
                     roster.name,
                     roster.callers.len()
                 );
-                return Admission::Late(invalid(what));
+                return RendezvousOutcome::Late(invalid(what));
             }
             None => {}
         }
         if let Some(what) = self.contradiction(caller) {
-            return Admission::Contradicts(invalid(what));
+            return RendezvousOutcome::Contradicts(invalid(what));
         }
         self.callers[caller.rank as usize] = Some(caller.clone());
         let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
-        callers.map_or(Admission::Waits, |callers| {
-            Admission::Completes(Roster { token: CommunicatorToken(0), name: String::new(), callers })
+        callers.map_or(RendezvousOutcome::Waits, |callers| {
+            RendezvousOutcome::Completes(Roster { token: CommunicatorToken(0), name: String::new(), callers })
         })
     }
 }

@@ -11,15 +11,15 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::hccl::communicator::Communicators;
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::rendezvous::{Admission, LOOK, Rendezvous, invalid};
-use crate::hccl::tcp::connection::Link;
+use crate::hccl::rendezvous::{LOOK, Rendezvous, RendezvousOutcome, invalid};
+use crate::hccl::tcp::connection::PeerLink;
 use crate::hccl::tcp::wire::{
-    self, Caller, CommunicatorToken, FormationAnswer, Message, ProcessAddress, Reason, Roster,
+    self, Caller, CommunicatorToken, FormationAnswer, ProcessAddress, Reason, Roster, WireMessage,
 };
 use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
-use crate::state::State;
+use crate::state::MachineState;
 
 impl Communicators {
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
@@ -37,23 +37,23 @@ impl Communicators {
     }
 }
 
-impl State {
+impl MachineState {
     pub(crate) fn issue_root(&mut self) -> u64 {
         self.hccl.communicators.rendezvous_table.roots_issued += 1;
         self.hccl.communicators.rendezvous_table.roots_issued
     }
 
-    fn admit(&mut self, root: u64, caller: &Caller) -> Admission {
+    fn admit(&mut self, root: u64, caller: &Caller) -> RendezvousOutcome {
         let rendezvous_table = &mut self.hccl.communicators.rendezvous_table;
         if root == 0 || root > rendezvous_table.roots_issued {
             let what =
                 format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
-            return Admission::Late(invalid(what));
+            return RendezvousOutcome::Late(invalid(what));
         }
         let world = caller.world;
         let admission =
             rendezvous_table.open.entry(root).or_insert_with(|| Rendezvous::of(world)).admit(caller);
-        let Admission::Completes(roster) = admission else { return admission };
+        let RendezvousOutcome::Completes(roster) = admission else { return admission };
         let number = self.fresh_number();
         let first = &roster.callers[0].process;
         let name = roster.callers.iter().find_map(|caller| caller.name.clone());
@@ -65,7 +65,7 @@ impl State {
         };
         // Process ids are random, so the token is unique.
         let token = CommunicatorToken(caller_token(&roster, number));
-        Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
+        RendezvousOutcome::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
     }
 }
 
@@ -111,19 +111,19 @@ impl Machine {
         let deadline =
             if state.scheduler.is_conducted() { now + self.config().connect_timeout } else { deadline };
         match state.admit(root, caller) {
-            Admission::Late(failure) => return Err(failure),
-            Admission::Contradicts(failure) => {
+            RendezvousOutcome::Late(failure) => return Err(failure),
+            RendezvousOutcome::Contradicts(failure) => {
                 self.conclude(state, root, Err(failure.clone()));
                 return Err(failure);
             }
-            Admission::Waits => state
+            RendezvousOutcome::Waits => state
                 .hccl
                 .communicators
                 .rendezvous_table
                 .open
                 .entry(root)
                 .and_modify(|rendezvous| rendezvous.inside += 1),
-            Admission::Completes(roster) => {
+            RendezvousOutcome::Completes(roster) => {
                 state
                     .hccl
                     .communicators
@@ -171,7 +171,12 @@ impl Machine {
     }
 
     /// Remote ranks get their answers before local ranks wake.
-    fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
+    fn conclude<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, MachineState>,
+        root: u64,
+        outcome: Result<Roster, Failure>,
+    ) {
         let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) else { return };
         if rendezvous.decided.is_some() {
             return;
@@ -198,7 +203,7 @@ impl Machine {
     pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
         let mut state = self.lock();
         let admission = if caller.world == 0 || caller.rank >= caller.world {
-            Admission::Late(invalid(format!(
+            RendezvousOutcome::Late(invalid(format!(
                 "rank {} of {}: ranks are 0 to nRanks - 1",
                 caller.rank, caller.world
             )))
@@ -206,22 +211,22 @@ impl Machine {
             state.admit(root, caller)
         };
         match admission {
-            Admission::Late(failure) => {
+            RendezvousOutcome::Late(failure) => {
                 drop(state);
                 answer(reply, &Err(failure));
                 None
             }
-            Admission::Contradicts(failure) => {
+            RendezvousOutcome::Contradicts(failure) => {
                 state.hccl.communicators.rendezvous_table.wait(root, reply);
                 self.conclude(state, root, Err(failure));
                 None
             }
-            Admission::Completes(roster) => {
+            RendezvousOutcome::Completes(roster) => {
                 state.hccl.communicators.rendezvous_table.wait(root, reply);
                 self.conclude(state, root, Ok(roster));
                 None
             }
-            Admission::Waits => Some(state.hccl.communicators.rendezvous_table.wait(root, reply)),
+            RendezvousOutcome::Waits => Some(state.hccl.communicators.rendezvous_table.wait(root, reply)),
         }
     }
 
@@ -237,7 +242,7 @@ impl Machine {
 
     fn enter(&self, roster: &Roster, rank: u32, deadline: Instant) -> Result<u64, Failure> {
         let own = self.network().process()?.id;
-        let mut links: BTreeMap<u128, Arc<Link>> = BTreeMap::new();
+        let mut links: BTreeMap<u128, Arc<PeerLink>> = BTreeMap::new();
         for caller in roster.callers.iter().filter(|caller| caller.process.id != own) {
             if links.contains_key(&caller.process.id) {
                 continue;
@@ -246,7 +251,7 @@ impl Machine {
                 Ok(link) => links.insert(caller.process.id, link),
                 Err(failure) => {
                     let left =
-                        Message::Left { communicator: roster.token, rank, why: failure.message.clone() };
+                        WireMessage::Left { communicator: roster.token, rank, why: failure.message.clone() };
                     links.values().for_each(|link| link.post(&left));
                     // Local ranks must not wait for this rank.
                     self.update(|state| {
@@ -323,7 +328,7 @@ impl Machine {
         rank: u32,
         peer_rank: u32,
         deadline: Instant,
-    ) -> Result<Arc<Link>, Failure> {
+    ) -> Result<Arc<PeerLink>, Failure> {
         let own = self.network().process()?.id;
         let mut state = self.lock();
         loop {

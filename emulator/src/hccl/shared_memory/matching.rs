@@ -18,18 +18,18 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
-use crate::hccl::matching::{Arrival, Matching};
+use crate::hccl::matching::{CollectiveArrival, Matching};
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::shared_memory::table::{SLOTS, Table};
+use crate::hccl::shared_memory::table::{SLOTS, SharedTable};
 use crate::hccl::shared_memory::work::SharedWork;
-use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{CallRequest, Message, WrittenRequest};
+use crate::hccl::tcp::connection::PeerLink;
+use crate::hccl::tcp::wire::{CallRequest, WireMessage, WrittenRequest};
 use crate::hccl::transfer::local::WorkShare;
 use crate::machine::Machine;
-use crate::memory::place::{PeerBuffer, Place};
+use crate::memory::place::{MemoryPlace, PeerBuffer};
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::ReadyLaunch;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Total buffer size up to which the last rank copies everything. Waking other processes would take
 /// longer.
@@ -94,14 +94,14 @@ impl Machine {
                 return;
             }
             let world = communicator.cards.len();
-            let made = self.network().take_shared(Table::len_bytes(world));
+            let made = self.network().take_shared(SharedTable::len_bytes(world));
             let words = made
                 .as_ref()
                 .ok()
-                .and_then(|(_, span)| SharedWords::of(span.clone(), Table::len_bytes(world)));
+                .and_then(|(_, span)| SharedWords::of(span.clone(), SharedTable::len_bytes(world)));
             if let (Ok((place, _)), Some(words)) = (&made, words) {
-                communicator.table = Some(Arc::new(Table::new(words, world)));
-                communicator.post(|communicator| Message::Table { communicator, place: *place });
+                communicator.table = Some(Arc::new(SharedTable::new(words, world)));
+                communicator.post(|communicator| WireMessage::Table { communicator, place: *place });
                 state.read_tables();
             } else {
                 let what =
@@ -112,12 +112,12 @@ impl Machine {
     }
 
     pub(crate) fn read_tables(&self) {
-        self.update(State::read_tables);
+        self.update(MachineState::read_tables);
     }
 }
 
-impl State {
-    pub(crate) fn take_table(&mut self, communicator_id: u64, link: &Link, place: Place) {
+impl MachineState {
+    pub(crate) fn take_table(&mut self, communicator_id: u64, link: &PeerLink, place: MemoryPlace) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(communicator_id) else { return };
         let (world, is_first) =
             (communicator.cards.len(), communicator.rank_locations.first().and_then(RankLocation::link));
@@ -128,16 +128,18 @@ impl State {
         }
         let unaligned = || Failure::new(code::HCCL_INTERNAL, "the table is none of this version");
         let words = link.reach(PeerBuffer::Whole(place));
-        match words.and_then(|span| SharedWords::of(span, Table::len_bytes(world)).ok_or_else(unaligned)) {
+        match words
+            .and_then(|span| SharedWords::of(span, SharedTable::len_bytes(world)).ok_or_else(unaligned))
+        {
             Ok(words) => {
-                communicator.table = Some(Arc::new(Table::new(words, world)));
+                communicator.table = Some(Arc::new(SharedTable::new(words, world)));
                 self.read_tables();
             }
             Err(failure) => self.break_communicator(communicator_id, &failure),
         }
     }
 
-    fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
+    fn at_table(&self, id: u64) -> Option<(u64, Arc<SharedTable>)> {
         let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
         Some((
             matching.number()?,
@@ -185,7 +187,7 @@ impl State {
     pub(crate) fn advance_in_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
         let Some(matching) = self.hccl.matchings.open(id) else { return };
-        let waits = |arrival: &Arrival| arrival.stream.is_some() && !arrival.in_shared_memory;
+        let waits = |arrival: &CollectiveArrival| arrival.stream.is_some() && !arrival.in_shared_memory;
         let waiting =
             matching.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
         for position in waiting.map(|(position, _)| position).collect::<Vec<usize>>() {
@@ -210,7 +212,7 @@ impl State {
         }
     }
 
-    fn complete_at_table(&mut self, id: u64, number: u64, table: &Table) {
+    fn complete_at_table(&mut self, id: u64, number: u64, table: &SharedTable) {
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_matching(id, &failure);
         }
@@ -305,7 +307,7 @@ impl Matching {
     fn disagreement_at_table(
         &self,
         number: u64,
-        table: &Table,
+        table: &SharedTable,
         position: usize,
         written: &WrittenRequest,
     ) -> Option<Failure> {

@@ -48,7 +48,7 @@ const STAGE_BITS: u32 = 2;
 const COUNT_BITS: u32 = 16;
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct SharedTable {
     words: SharedWords,
     world: usize,
 }
@@ -59,12 +59,12 @@ pub(crate) struct TableCall {
     pub(crate) has_reached: bool,
 }
 
-impl Table {
+impl SharedTable {
     pub(crate) fn len_bytes(world: usize) -> usize {
         SLOTS as usize * slot_bytes(world)
     }
 
-    /// Memory of [`Table::len_bytes`] must have been zero at allocation.
+    /// Memory of [`SharedTable::len_bytes`] must have been zero at allocation.
     pub(crate) fn new(words: SharedWords, world: usize) -> Self {
         Self { words, world }
     }
@@ -180,11 +180,12 @@ mod tests {
     use crate::memory::location::Location;
     use crate::memory::raw::Allocation;
 
-    fn table(world: usize) -> Table {
+    fn table(world: usize) -> SharedTable {
         let memory =
-            Arc::new(Allocation::new(Table::len_bytes(world), Location::Host, None).expect("memory"));
-        let words = SharedWords::of(memory.span(0, Table::len_bytes(world)), Table::len_bytes(world));
-        Table::new(words.expect("aligned"), world)
+            Arc::new(Allocation::new(SharedTable::len_bytes(world), Location::Host, None).expect("memory"));
+        let words =
+            SharedWords::of(memory.span(0, SharedTable::len_bytes(world)), SharedTable::len_bytes(world));
+        SharedTable::new(words.expect("aligned"), world)
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!((table.read(5, 1), table.read(5 + SLOTS, 2)), (None, None));
         assert!(table.lay(5 + SLOTS, 2, b"later"));
         assert_eq!(table.read(5, 2), None);
-        assert!(!table.lay(6, 0, &vec![0; Table::len_bytes(3)]));
+        assert!(!table.lay(6, 0, &vec![0; SharedTable::len_bytes(3)]));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendFlags, sockopt};
 
 use super::host;
-use super::wire::{self, Message, ProcessAddress};
+use super::wire::{self, ProcessAddress, WireMessage};
 use crate::base::failure::{Failure, code};
 use crate::memory::peer::PeerMemory;
 use crate::memory::place::PeerBuffer;
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 4;
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerLink {
     pub(crate) peer: ProcessAddress,
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
@@ -46,7 +46,7 @@ struct Outgoing {
     closed: bool,
 }
 
-impl Link {
+impl PeerLink {
     /// The two sides have agreed on the connection. `memory` is the peer's memory with its
     /// notification word.
     pub(crate) fn start(
@@ -84,7 +84,7 @@ impl Link {
         self.socket.try_clone()
     }
 
-    pub(crate) fn post(&self, message: &Message) {
+    pub(crate) fn post(&self, message: &WireMessage) {
         let frame = wire::frame(message, 0);
         let mut outgoing = self.lock();
         if outgoing.closed {
@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Returns when `payload` may be reused.
-    pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, message: &WireMessage, payload: &[u8]) -> io::Result<()> {
         let header = wire::frame(message, payload.len());
         let mut outgoing = self.lock();
         while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
@@ -238,17 +238,17 @@ mod tests {
             port: 0,
             secret: 0,
         };
-        let link = Link::start(peer, here, None, Duration::from_secs(60)).expect("a link");
+        let link = PeerLink::start(peer, here, None, Duration::from_secs(60)).expect("a link");
         // More data than both socket buffers hold.
         const CHUNKS: usize = 256;
         let sender = Arc::clone(&link);
         let data = thread::spawn(move || {
             let chunk = vec![7; CHUNK_BYTES];
-            (0..CHUNKS).try_for_each(|_| sender.send(&Message::Farewell, &chunk))
+            (0..CHUNKS).try_for_each(|_| sender.send(&WireMessage::Farewell, &chunk))
         });
         let mut count = 0;
         while link.lock().queue.is_empty() {
-            link.post(&Message::Farewell);
+            link.post(&WireMessage::Farewell);
             count += 1;
             thread::yield_now();
         }
@@ -258,7 +258,7 @@ mod tests {
             posted.close();
         });
         let (mut payload, mut words) = (Vec::new(), 0);
-        while wire::read::<Message>(&mut there, &mut payload).is_ok() {
+        while wire::read::<WireMessage>(&mut there, &mut payload).is_ok() {
             words += usize::from(payload.is_empty());
         }
         end.join().expect("it ends");

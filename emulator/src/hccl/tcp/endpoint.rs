@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Link;
-use super::wire::{Caller, Message, ProcessAddress};
+use super::connection::PeerLink;
+use super::wire::{Caller, ProcessAddress, WireMessage};
 use crate::base::failure::Failure;
 use crate::memory::pages::PageStore;
 use crate::memory::peer::StoreAddress;
@@ -29,11 +29,11 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
 
     fn welcome(&self, peer: ProcessAddress, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
 
-    fn add_link(&self, link: &Arc<Link>);
+    fn add_link(&self, link: &Arc<PeerLink>);
 
-    fn lose_link(&self, link: &Arc<Link>, error: &io::Error);
+    fn lose_link(&self, link: &Arc<PeerLink>, error: &io::Error);
 
-    fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]);
+    fn receive(&self, link: &Arc<PeerLink>, message: WireMessage, payload: &mut [u8]);
 
     fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64>;
 

@@ -25,7 +25,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use connection::Link;
+use connection::PeerLink;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use pending::PendingTransfers;
 use serde::Deserialize;
@@ -35,7 +35,7 @@ use crate::base::failure::{Failure, code};
 use crate::memory::pages::PageStore;
 use crate::memory::peer::PeerMemory;
 use crate::memory::peer::StoreAddress;
-use crate::memory::place::Place;
+use crate::memory::place::MemoryPlace;
 use crate::memory::raw::RawSpan;
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
@@ -151,7 +151,7 @@ impl Network {
         peer: &ProcessAddress,
         who: &str,
         deadline: Instant,
-    ) -> Result<Arc<Link>, Failure> {
+    ) -> Result<Arc<PeerLink>, Failure> {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
         let lane = self.offer_lane(peer);
@@ -194,7 +194,7 @@ impl Network {
 
     /// Creates the notification word and the thread that handles notifications.
     fn share(&self, store: &PageStore) -> io::Result<SharedMemory> {
-        let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
+        let bell = MemoryPlace { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = StoreAddress { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
         let memory = PeerMemory::open(lane)?;
         let words = SharedWords::of(memory.span(bell)?, BELL_BYTES).ok_or(io::ErrorKind::InvalidData)?;
@@ -211,11 +211,11 @@ impl Network {
 
     /// Peers can access this zeroed memory. It remains as long as any peer maps it, even after this
     /// process ends.
-    pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
+    pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(MemoryPlace, RawSpan)> {
         let endpoint = self.endpoint.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let store = endpoint.store();
         let shared = self.shared.get().and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
-        let place = Place { at: store.take(len_bytes)?, len_bytes: len_bytes as u64 };
+        let place = MemoryPlace { at: store.take(len_bytes)?, len_bytes: len_bytes as u64 };
         Ok((place, shared.memory.span(place)?))
     }
 
@@ -224,7 +224,7 @@ impl Network {
         peer: ProcessAddress,
         socket: TcpStream,
         lane: Option<StoreAddress>,
-    ) -> Result<Arc<Link>, Failure> {
+    ) -> Result<Arc<PeerLink>, Failure> {
         let failed = |error: io::Error| {
             Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"))
         };
@@ -237,7 +237,7 @@ impl Network {
             let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
             Some((memory, Bell::new(bell)))
         });
-        let link = Link::start(peer, socket, memory, endpoint.patience()).map_err(failed)?;
+        let link = PeerLink::start(peer, socket, memory, endpoint.patience()).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
         self.pending.meet(link.peer.id);
         endpoint.add_link(&link);

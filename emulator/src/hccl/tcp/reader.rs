@@ -8,13 +8,17 @@ use std::io::{self, BufReader, Read};
 use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 
-use super::connection::Link;
+use super::connection::PeerLink;
 use super::endpoint::Endpoint;
-use super::wire::{self, Message};
+use super::wire::{self, WireMessage};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
+pub(super) fn start(
+    link: &Arc<PeerLink>,
+    socket: TcpStream,
+    endpoint: &Weak<dyn Endpoint>,
+) -> io::Result<()> {
     let (linked, weak) = (Arc::clone(link), Weak::clone(endpoint));
     let body = move || {
         let outcome = receive(BufReader::with_capacity(BUFFER_BYTES, socket), &linked, &weak);
@@ -26,11 +30,11 @@ pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn End
     std::thread::Builder::new().name("ascend-link-read".into()).spawn(body).map(drop)
 }
 
-fn receive(mut stream: impl Read, link: &Arc<Link>, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
+fn receive(mut stream: impl Read, link: &Arc<PeerLink>, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
     crate::scheduler::thread::is_of_machine();
     let mut payload = Vec::new();
     loop {
-        let message: Message = wire::read(&mut stream, &mut payload)?;
+        let message: WireMessage = wire::read(&mut stream, &mut payload)?;
         let Some(endpoint) = endpoint.upgrade() else { return Ok(()) };
         endpoint.receive(link, message, &mut payload);
     }

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::key::Key;
-use crate::hccl::{CollectiveCall, CollectiveKind, DataType, Places};
+use crate::hccl::{CollectiveCall, CollectiveOperation, DataType, Places};
 use crate::memory::peer::StoreAddress;
-use crate::memory::place::{PeerBuffer, Place};
+use crate::memory::place::{MemoryPlace, PeerBuffer};
 use crate::memory::raw::RawSpan;
 
 /// Any change to this module increments the version; processes with different versions refuse each
@@ -157,7 +157,7 @@ pub(crate) struct CallRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedCall {
     name: String,
-    kind: CollectiveKind,
+    kind: CollectiveOperation,
     dtype: DataType,
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Message {
+pub(crate) enum WireMessage {
     /// A rank has made its call.
     Called { communicator: CommunicatorToken, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
@@ -229,7 +229,7 @@ pub(crate) enum Message {
     /// The sender knows that all processes have entered a new communicator.
     Decided { communicator: CommunicatorToken },
     /// The communicator's table is in the sender's memory.
-    Table { communicator: CommunicatorToken, place: Place },
+    Table { communicator: CommunicatorToken, place: MemoryPlace },
     /// The receiver of a transfer between two ranks has copied its data.
     Moved { communicator: CommunicatorToken, key: Key },
     /// The receiver of `Address` has a buffer for it.
@@ -284,14 +284,14 @@ mod tests {
     fn frames_come_out_as_they_went_in() {
         let call = CollectiveCall {
             name: "HcclAllReduce",
-            kind: CollectiveKind::AllReduce { count: 5, op: CombineOp::Max },
+            kind: CollectiveOperation::AllReduce { count: 5, op: CombineOp::Max },
             dtype: DataType::Bf16,
             send: None,
             recv: None,
             places: None,
             product_ns: 0,
         };
-        let message = Message::Called {
+        let message = WireMessage::Called {
             communicator: CommunicatorToken(7),
             rank: 3,
             key: Key::Collective(2),
@@ -300,7 +300,7 @@ mod tests {
         let mut bytes = frame(&message, 3);
         bytes.extend([1, 2, 3]);
         let mut payload = vec![9; 10];
-        let Message::Called { communicator, rank, key: Key::Collective(2), request } =
+        let WireMessage::Called { communicator, rank, key: Key::Collective(2), request } =
             read(&mut bytes.as_slice(), &mut payload).expect("a frame")
         else {
             panic!("another message came out");
@@ -319,7 +319,7 @@ mod tests {
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         let wanted =
-            WantedCall { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
+            WantedCall { name: "rm -rf".into(), kind: CollectiveOperation::Barrier, dtype: DataType::Int8 };
         let foreign = CallRequest { wanted, places: None };
         assert!(
             foreign

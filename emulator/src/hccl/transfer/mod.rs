@@ -12,7 +12,7 @@ pub(crate) mod reduce;
 mod tcp;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveOperation, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,20 +98,22 @@ impl Transfers {
             |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
         );
         Ok(match &first.kind {
-            CollectiveKind::Barrier => nothing,
-            CollectiveKind::AllReduce { count: 0, .. }
-            | CollectiveKind::Reduce { count: 0, .. }
-            | CollectiveKind::Broadcast { count: 0, .. } => nothing,
-            CollectiveKind::Scatter { count: 0, .. } | CollectiveKind::Send { count: 0, .. } => nothing,
-            CollectiveKind::AllReduce { count, op } => {
+            CollectiveOperation::Barrier => nothing,
+            CollectiveOperation::AllReduce { count: 0, .. }
+            | CollectiveOperation::Reduce { count: 0, .. }
+            | CollectiveOperation::Broadcast { count: 0, .. } => nothing,
+            CollectiveOperation::Scatter { count: 0, .. } | CollectiveOperation::Send { count: 0, .. } => {
+                nothing
+            }
+            CollectiveOperation::AllReduce { count, op } => {
                 let to = (0..world).map(|position| Spot::receive(position, 0)).collect();
                 reduced(*op, vec![RangeReduction { from_bytes: 0, to, count: *count as usize }])
             }
-            CollectiveKind::Reduce { count, op, root } => {
+            CollectiveOperation::Reduce { count, op, root } => {
                 let to = vec![Spot::receive(*root as usize, 0)];
                 reduced(*op, vec![RangeReduction { from_bytes: 0, to, count: *count as usize }])
             }
-            CollectiveKind::ReduceScatter { blocks, op } => {
+            CollectiveOperation::ReduceScatter { blocks, op } => {
                 let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
                 let of_rank = |rank: usize| RangeReduction {
                     from_bytes: displacement(blocks, rank),
@@ -120,7 +122,7 @@ impl Transfers {
                 };
                 reduced(*op, some.map(of_rank).collect())
             }
-            CollectiveKind::AllGather { blocks } => {
+            CollectiveOperation::AllGather { blocks } => {
                 let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
                 let of_rank = |rank: usize| Fan {
                     from: Spot::send(rank, 0),
@@ -129,23 +131,23 @@ impl Transfers {
                 };
                 fans(some.map(of_rank).collect())
             }
-            CollectiveKind::Broadcast { count, root } => {
+            CollectiveOperation::Broadcast { count, root } => {
                 let root = *root as usize;
                 let to = (0..world).filter(|to| *to != root).map(|to| Spot::receive(to, 0)).collect();
                 fans(vec![Fan { from: Spot::send(root, 0), to, len_bytes: *count as usize * element }])
             }
-            CollectiveKind::Scatter { count, root } => {
+            CollectiveOperation::Scatter { count, root } => {
                 let len_bytes = *count as usize * element;
                 let from = |rank: usize| Spot::send(*root as usize, rank * len_bytes);
                 let of_rank = |rank| Fan { from: from(rank), to: vec![Spot::receive(rank, 0)], len_bytes };
                 fans((0..world).map(of_rank).collect())
             }
-            CollectiveKind::AllToAll { .. } => fans(Self::all_to_all(calls, element)?),
-            CollectiveKind::Send { count, .. } => {
+            CollectiveOperation::AllToAll { .. } => fans(Self::all_to_all(calls, element)?),
+            CollectiveOperation::Send { count, .. } => {
                 let len_bytes = *count as usize * element;
                 fans(vec![Fan { from: Spot::send(0, 0), to: vec![Spot::receive(1, 0)], len_bytes }])
             }
-            CollectiveKind::Recv { .. } => return Err(incomplete(first)),
+            CollectiveOperation::Recv { .. } => return Err(incomplete(first)),
         })
     }
 
@@ -157,7 +159,7 @@ impl Transfers {
         let mut fans = Vec::new();
         for (from_rank, from) in calls.iter().enumerate() {
             for (to_rank, to) in calls.iter().enumerate() {
-                let (CollectiveKind::AllToAll { send, .. }, CollectiveKind::AllToAll { recv, .. }) =
+                let (CollectiveOperation::AllToAll { send, .. }, CollectiveOperation::AllToAll { recv, .. }) =
                     (&from.kind, &to.kind)
                 else {
                     return Err(incomplete(from));
@@ -210,7 +212,7 @@ fn incomplete(call: &CollectiveCall) -> Failure {
 mod tests {
     use super::*;
 
-    fn call(kind: CollectiveKind) -> CollectiveCall {
+    fn call(kind: CollectiveOperation) -> CollectiveCall {
         CollectiveCall {
             name: "HcclAllReduce",
             kind,
@@ -222,14 +224,14 @@ mod tests {
         }
     }
 
-    fn of(kind: &CollectiveKind, world: usize) -> Transfers {
+    fn of(kind: &CollectiveOperation, world: usize) -> Transfers {
         let calls: Vec<CollectiveCall> = (0..world).map(|_| call(kind.clone())).collect();
         Transfers::of(&calls.iter().collect::<Vec<_>>()).expect("one collective")
     }
 
     #[test]
     fn a_large_all_reduce_is_a_reduction_of_shares_and_a_rendezvous() {
-        let whole = of(&CollectiveKind::AllReduce { count: 10, op: CombineOp::Max }, 3);
+        let whole = of(&CollectiveOperation::AllReduce { count: 10, op: CombineOp::Max }, 3);
         assert_eq!((whole.reductions.len(), whole.reductions[0].to.len(), whole.fans.len()), (1, 3, 0));
         assert_eq!(whole.clone().with_shares(40), whole, "small ones stay whole");
         let cut = whole.with_shares(39);
@@ -245,11 +247,11 @@ mod tests {
     fn every_byte_of_a_result_has_one_source() {
         let listed = Blocks::Listed(vec![(0, 2), (5, 0), (2, 3)]);
         for kind in [
-            CollectiveKind::AllGather { blocks: listed.clone() },
-            CollectiveKind::ReduceScatter { blocks: listed, op: CombineOp::Sum },
-            CollectiveKind::Broadcast { count: 4, root: 1 },
-            CollectiveKind::Scatter { count: 4, root: 2 },
-            CollectiveKind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
+            CollectiveOperation::AllGather { blocks: listed.clone() },
+            CollectiveOperation::ReduceScatter { blocks: listed, op: CombineOp::Sum },
+            CollectiveOperation::Broadcast { count: 4, root: 1 },
+            CollectiveOperation::Scatter { count: 4, root: 2 },
+            CollectiveOperation::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
         ] {
             let transfers = of(&kind, 3);
             let copied = transfers.fans.iter().flat_map(|fan| fan.to.iter().map(|to| (*to, fan.len_bytes)));
@@ -266,10 +268,10 @@ mod tests {
             written.dedup();
             assert_eq!(written.len(), count, "{kind:?}");
             let expected = match kind {
-                CollectiveKind::AllGather { .. } => 3 * 20,
-                CollectiveKind::ReduceScatter { .. } => 20,
-                CollectiveKind::Broadcast { .. } => 2 * 16,
-                CollectiveKind::Scatter { .. } => 3 * 16,
+                CollectiveOperation::AllGather { .. } => 3 * 20,
+                CollectiveOperation::ReduceScatter { .. } => 20,
+                CollectiveOperation::Broadcast { .. } => 2 * 16,
+                CollectiveOperation::Scatter { .. } => 3 * 16,
                 _ => 9 * 8,
             };
             assert_eq!(count, expected, "{kind:?}");
@@ -279,10 +281,10 @@ mod tests {
     #[test]
     fn nothing_moves_without_elements_and_a_receive_begins_nothing() {
         assert_eq!(
-            of(&CollectiveKind::Barrier, 4),
-            of(&CollectiveKind::AllReduce { count: 0, op: CombineOp::Sum }, 4)
+            of(&CollectiveOperation::Barrier, 4),
+            of(&CollectiveOperation::AllReduce { count: 0, op: CombineOp::Sum }, 4)
         );
-        let receive = call(CollectiveKind::Recv { count: 1, from: 0 });
+        let receive = call(CollectiveOperation::Recv { count: 1, from: 0 });
         assert!(Transfers::of(&[&receive, &receive]).is_err());
         assert!(
             Spot::send(0, 0)

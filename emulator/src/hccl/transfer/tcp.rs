@@ -18,15 +18,15 @@ use crate::hccl::CollectiveCall;
 use crate::hccl::matching::Matching;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::tcp::Network;
-use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::connection::PeerLink;
 use crate::hccl::tcp::pending::EAGER_BYTES;
-use crate::hccl::tcp::wire::{Address, CHUNK_BYTES, Message};
+use crate::hccl::tcp::wire::{Address, CHUNK_BYTES, WireMessage};
 use crate::hccl::transfer::reduce::reduce;
 use crate::hccl::transfer::{Fan, RangeReduction, Side, Spot, Transfers};
 use crate::machine::{Machine, guarded};
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Maximum size for which every process receives and reduces all contributions. One exchange then
 /// replaces two.
@@ -34,7 +34,7 @@ const DIRECT_BYTES: usize = 32 << 10;
 const SLICE_BYTES: usize = 4 << 20;
 
 impl Machine {
-    pub(crate) fn launch_remote(&self, state: &mut State, matching: Matching) {
+    pub(crate) fn launch_remote(&self, state: &mut MachineState, matching: Matching) {
         let Some((communicator, _)) = matching.elsewhere() else { return };
         let (key, now) = (matching.key(), state.scheduler.now());
         let matching = Arc::new(matching);
@@ -87,7 +87,7 @@ struct LinkExchange<'a> {
 }
 
 impl LinkExchange<'_> {
-    fn link(&self, rank: u32) -> Result<&Arc<Link>, Failure> {
+    fn link(&self, rank: u32) -> Result<&Arc<PeerLink>, Failure> {
         let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
         location.ok_or_else(|| {
             Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process"))
@@ -107,7 +107,7 @@ impl LinkExchange<'_> {
             let (address, link) = (self.address(transfer), self.link(transfer.from)?);
             pending.expect(address, transfer.span.clone(), link.peer.id)?;
             if transfer.span.len_bytes() > EAGER_BYTES {
-                link.post(&Message::Want(address));
+                link.post(&WireMessage::Want(address));
             }
             expected.push(address);
         }
@@ -142,7 +142,7 @@ impl LinkExchange<'_> {
             let bytes = &mut chunk[..CHUNK_BYTES.min(total - offset)];
             transfer.span.read(offset, bytes);
             let checksum = crc32fast::hash(bytes);
-            let message = Message::Data { address, offset: offset as u64, total: total as u64, checksum };
+            let message = WireMessage::Data { address, offset: offset as u64, total: total as u64, checksum };
             link.send(&message, bytes).map_err(|_| self.network.pending.reason(&address, link.peer.id))?;
         }
         Ok(())

@@ -6,22 +6,22 @@
 
 use std::sync::Arc;
 
-use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphStep, Phase};
+use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphPhase, GraphStep};
 use crate::base::failure::{Failure, code};
 use crate::runtime::thread::CaptureMode;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// `ACL_STREAM_PERSISTENT`: the stream can be bound to a graph.
 const PERSISTENT: u32 = 4;
 
-impl State {
+impl MachineState {
     pub(crate) fn begin_build(&mut self, context: u64, card: u32, thread_name: Arc<str>) -> u64 {
         let thread = std::thread::current().id();
         let capturing = Capturing { mode: CaptureMode::Relaxed, thread, thread_name, invalid: None };
         let graph = CapturedGraph {
             context,
             card,
-            phase: Phase::Capturing(capturing),
+            phase: GraphPhase::Capturing(capturing),
             lanes: Vec::new(),
             nodes: Vec::new(),
             records: Vec::new(),
@@ -104,7 +104,7 @@ impl State {
         for (lane, plays_on) in graph.lanes.iter_mut().zip(own) {
             lane.plays_on = plays_on;
         }
-        graph.phase = Phase::Ready;
+        graph.phase = GraphPhase::Ready;
         Ok(())
     }
 

@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 
-use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphStep, Outside, Phase, captured};
+use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphPhase, GraphStep, Outside, captured};
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::communicator::Member;
+use crate::hccl::communicator::CommunicatorMember;
 use crate::machine::Machine;
 use crate::runtime::event::{EventKind, SYNC};
 use crate::runtime::graph::CaptureStatus;
-use crate::runtime::stream::{Entry, Queued};
+use crate::runtime::stream::{Queued, StreamEntry};
 use crate::runtime::thread;
 use crate::runtime::thread::CaptureMode;
-use crate::state::State;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn begin_capture(
         &mut self,
         stream: u64,
@@ -45,7 +45,7 @@ impl State {
         let graph = CapturedGraph {
             context,
             card,
-            phase: Phase::Capturing(capturing),
+            phase: GraphPhase::Capturing(capturing),
             lanes: vec![GraphLane { stream, plays_on: None, group: None }],
             nodes: Vec::new(),
             records: Vec::new(),
@@ -75,7 +75,7 @@ impl State {
             );
             return Err(Failure::new(code::STREAM_CAPTURE_UNMATCHED, what));
         }
-        let Phase::Capturing(capturing) = &graph.phase else {
+        let GraphPhase::Capturing(capturing) = &graph.phase else {
             return Err(Failure::new(
                 code::INTERNAL,
                 format!("graph {id} is ready, but stream {stream} records into it"),
@@ -114,7 +114,7 @@ impl State {
         for (lane, own) in graph.lanes.iter_mut().zip(plays_on) {
             lane.plays_on = own;
         }
-        graph.phase = Phase::Ready;
+        graph.phase = GraphPhase::Ready;
         Ok(id)
     }
 
@@ -132,11 +132,11 @@ impl State {
     pub(crate) fn capture(&mut self, stream: u64, queued: Queued) -> Result<(), Failure> {
         let Queued { entry, site, accesses, tag, .. } = queued;
         let step = match entry {
-            Entry::Callback(mut callback) => {
+            StreamEntry::Callback(mut callback) => {
                 callback.subscribed = Some(stream);
-                GraphStep::Work(Entry::Callback(callback))
+                GraphStep::Work(StreamEntry::Callback(callback))
             }
-            Entry::Record(_) | Entry::Wait(_) | Entry::Meet(_) => {
+            StreamEntry::Record(_) | StreamEntry::Wait(_) | StreamEntry::Meet(_) => {
                 let what = format!("{entry:?} of stream {stream} reached the capture without its call");
                 return Err(Failure::new(code::INTERNAL, what));
             }
@@ -148,7 +148,7 @@ impl State {
     pub(crate) fn capture_collective(
         &mut self,
         stream: u64,
-        member: Member,
+        member: CommunicatorMember,
         calls: Vec<CollectiveCall>,
         queued: Queued,
     ) -> Result<(), Failure> {
@@ -365,7 +365,7 @@ impl State {
         let me = std::thread::current().id();
         let mut refused = None;
         for graph in self.runtime.graphs.all.values_mut() {
-            let Phase::Capturing(capturing) = &graph.phase else { continue };
+            let GraphPhase::Capturing(capturing) = &graph.phase else { continue };
             let own = capturing.thread == me;
             let (forbidden, by) = match capturing.mode {
                 CaptureMode::Relaxed => (false, "RELAXED"),
@@ -484,7 +484,7 @@ mod tests {
         CapturedGraph {
             context: 1,
             card: 0,
-            phase: Phase::Capturing(capturing),
+            phase: GraphPhase::Capturing(capturing),
             lanes,
             nodes,
             records: vec![0; 9],

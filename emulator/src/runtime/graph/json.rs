@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use super::{CapturedGraph, CapturedNode, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
-use crate::runtime::stream::Entry;
-use crate::state::State;
+use crate::runtime::stream::StreamEntry;
+use crate::state::MachineState;
 
-impl State {
+impl MachineState {
     pub(crate) fn graph_json(&self, id: u64) -> Result<String, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
@@ -30,7 +30,7 @@ impl CapturedGraph {
             let _ = write!(
                 text,
                 "{separator}\n{{\"name\":{},\"cat\":\"{kind}\",\"ph\":\"X\",\"ts\":{task},\"dur\":1,\"pid\":{id},\
-                 \"tid\":{stream},\"args\":{{\"Model ID\":{id},\"Stream ID\":{stream},\"Task ID\":{task},\
+                 \"tid\":{stream},\"args\":{{\"Model ID\":{id},\"StreamQueue ID\":{stream},\"StreamTask ID\":{task},\
                  \"Task Type\":\"{kind}\"{}}}}}",
                 quoted(&name),
                 node.tag.as_ref().map(|tag| format!(",\"Mark\":{}", quoted(tag))).unwrap_or_default(),
@@ -43,8 +43,8 @@ impl CapturedGraph {
 
 fn described(node: &CapturedNode) -> (String, &'static str) {
     match &node.step {
-        GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
-        GraphStep::Work(Entry::Callback(_) | Entry::HostFunction(_)) => {
+        GraphStep::Work(StreamEntry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
+        GraphStep::Work(StreamEntry::Callback(_) | StreamEntry::HostFunction(_)) => {
             ("host function".to_owned(), "HOST_FUNC")
         }
         GraphStep::Work(other) => (format!("{other:?}"), "NOTIFY"),

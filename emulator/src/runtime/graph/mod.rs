@@ -18,13 +18,13 @@ use std::thread::ThreadId;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::base::site::Site;
+use crate::base::site::CallSite;
 use crate::hccl::CollectiveCall;
 use crate::memory::access::MemoryAccess;
 use crate::runtime::event::EventRecord;
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::StreamEntry;
 use crate::runtime::thread::CaptureMode;
-use crate::scheduler::pool::{Task, Workers};
+use crate::scheduler::pool::{StreamTask, Workers};
 use crate::timed::load::LoadId;
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct Graphs {
 pub(crate) struct CapturedGraph {
     context: u64,
     card: u32,
-    phase: Phase,
+    phase: GraphPhase,
     /// The capture began on the first lane.
     lanes: Vec<GraphLane>,
     /// Recorded entries, in the order of the program's calls.
@@ -58,7 +58,7 @@ pub(crate) struct CapturedGraph {
 }
 
 #[derive(Debug)]
-pub(crate) enum Phase {
+pub(crate) enum GraphPhase {
     Capturing(Capturing),
     Ready,
 }
@@ -83,7 +83,7 @@ pub(crate) struct GraphLane {
 pub(crate) struct CapturedNode {
     lane: usize,
     step: GraphStep,
-    site: Option<Arc<Site>>,
+    site: Option<Arc<CallSite>>,
     accesses: Vec<MemoryAccess>,
     tag: Option<Arc<str>>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct CapturedNode {
 #[derive(Debug)]
 pub(crate) enum GraphStep {
     /// Work that is equal at every replay.
-    Work(Entry),
+    Work(StreamEntry),
     /// Completes a record of this graph.
     Record(usize),
     /// Blocks the lane until a record of this graph is complete.
@@ -113,13 +113,13 @@ pub(crate) enum Outside {
 impl CapturedGraph {
     fn capturing(&self) -> Option<&Capturing> {
         match &self.phase {
-            Phase::Capturing(capturing) => Some(capturing),
-            Phase::Ready => None,
+            GraphPhase::Capturing(capturing) => Some(capturing),
+            GraphPhase::Ready => None,
         }
     }
 
     fn invalidate(&mut self, why: &str) {
-        if let Phase::Capturing(capturing) = &mut self.phase {
+        if let GraphPhase::Capturing(capturing) = &mut self.phase {
             capturing.invalid.get_or_insert_with(|| why.to_owned());
         }
     }
@@ -185,7 +185,7 @@ impl Graphs {
     }
 
     pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &CapturedGraph> {
-        self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, Phase::Ready))
+        self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, GraphPhase::Ready))
     }
 
     fn capturing_on(&self, card: u32) -> Option<u64> {
@@ -221,7 +221,7 @@ pub(super) struct GroupSlot {
     name: &'static str,
     node: usize,
     /// `None` on a machine without numbers, which runs no operators.
-    current: Option<Arc<Mutex<Task>>>,
+    current: Option<Arc<Mutex<StreamTask>>>,
 }
 
 #[derive(Debug)]
@@ -237,7 +237,7 @@ pub(crate) struct GraphUpdate {
 }
 
 pub(crate) struct Replacement {
-    task: Option<Task>,
+    task: Option<StreamTask>,
     load: Option<LoadId>,
     accesses: Vec<MemoryAccess>,
 }
@@ -255,7 +255,7 @@ impl std::fmt::Debug for GroupSlot {
 }
 
 impl GroupSlot {
-    fn task(&self) -> Option<Task> {
+    fn task(&self) -> Option<StreamTask> {
         let current = Arc::clone(self.current.as_ref()?);
         Some(Arc::new(move |workers: &Workers| {
             let task = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));

@@ -11,20 +11,20 @@ use super::{CapturedGraph, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
 use crate::hccl::matching::RankPlace;
 use crate::runtime::event::EventRecord;
-use crate::runtime::stream::{Entry, Queued};
+use crate::runtime::stream::{Queued, StreamEntry};
 use crate::runtime::thread;
-use crate::state::State;
+use crate::state::MachineState;
 
 /// Entries with their streams; last records of external events.
 type Replayed = (Vec<(u64, Queued)>, BTreeMap<u64, Arc<EventRecord>>);
 
-impl State {
+impl MachineState {
     /// `own` creates the entries that order the replay.
     pub(crate) fn replay(
         &mut self,
         id: u64,
         stream: u64,
-        own: impl Fn(&Self, u64, Entry) -> Queued,
+        own: impl Fn(&Self, u64, StreamEntry) -> Queued,
     ) -> Result<(), Failure> {
         self.check_replay(id, stream)?;
         let rank_places = self.join_collectives(id)?;
@@ -39,15 +39,15 @@ impl State {
             }
         }
         if let Some(previous) = previous {
-            let wait = own(self, stream, Entry::Wait(previous));
+            let wait = own(self, stream, StreamEntry::Wait(previous));
             self.enqueue(stream, wait)?;
         }
         if streams.len() > 1 {
             let begin = Arc::new(EventRecord::new(id, stream, None));
-            let record = own(self, stream, Entry::Record(Arc::clone(&begin)));
+            let record = own(self, stream, StreamEntry::Record(Arc::clone(&begin)));
             self.enqueue(stream, record)?;
             for lane in &streams[1..] {
-                let wait = own(self, *lane, Entry::Wait(Arc::clone(&begin)));
+                let wait = own(self, *lane, StreamEntry::Wait(Arc::clone(&begin)));
                 self.enqueue(*lane, wait)?;
             }
         }
@@ -55,7 +55,7 @@ impl State {
             self.enqueue(on, queued)?;
         }
         let end = Arc::new(EventRecord::new(id, stream, None));
-        let record = own(self, stream, Entry::Record(Arc::clone(&end)));
+        let record = own(self, stream, StreamEntry::Record(Arc::clone(&end)));
         self.enqueue(stream, record)?;
         self.runtime.graphs.graph_mut(id)?.last_end = Some(end);
         Ok(())
@@ -91,20 +91,20 @@ impl State {
         for node in &graph.nodes {
             let entry = match &node.step {
                 GraphStep::Work(entry) => entry.clone(),
-                GraphStep::Record(number) => Entry::Record(record(*number)?),
-                GraphStep::Wait(number) => Entry::Wait(record(*number)?),
+                GraphStep::Record(number) => StreamEntry::Record(record(*number)?),
+                GraphStep::Wait(number) => StreamEntry::Wait(record(*number)?),
                 GraphStep::Outside { event, act: Outside::Record } => {
                     let record = Arc::new(EventRecord::new(*event, streams[node.lane], node.site.clone()));
                     recorded_outside.insert(*event, Arc::clone(&record));
-                    Entry::Record(record)
+                    StreamEntry::Record(record)
                 }
                 GraphStep::Outside { event, act: Outside::Wait } => {
                     match self.runtime.events.get(event).and_then(|event| event.latest.clone()) {
-                        Some(latest) => Entry::Wait(latest),
+                        Some(latest) => StreamEntry::Wait(latest),
                         None => continue,
                     }
                 }
-                GraphStep::Collective { .. } => Entry::Meet(rank_places.next().unwrap_or_default()),
+                GraphStep::Collective { .. } => StreamEntry::Meet(rank_places.next().unwrap_or_default()),
             };
             let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
             let queued = Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns };

@@ -12,9 +12,9 @@ use crate::runtime::graph::GraphUpdate;
 use crate::runtime::graph::GroupSlot;
 use crate::runtime::graph::Replacement;
 use crate::runtime::graph::TaskGroup;
-use crate::runtime::stream::{Entry, Queued};
-use crate::scheduler::pool::{Task, Workers};
-use crate::state::State;
+use crate::runtime::stream::{Queued, StreamEntry};
+use crate::scheduler::pool::{StreamTask, Workers};
+use crate::state::MachineState;
 
 pub(crate) const OPERATOR: &str = "aclnn";
 
@@ -36,11 +36,13 @@ impl CapturedGraph {
             };
         };
         match step {
-            GraphStep::Work(Entry::Task { name, task, load, is_brief }) if name.starts_with(OPERATOR) => {
+            GraphStep::Work(StreamEntry::Task { name, task, load, is_brief })
+                if name.starts_with(OPERATOR) =>
+            {
                 let slot = GroupSlot { name, node, current: task.map(|task| Arc::new(Mutex::new(task))) };
                 let task = slot.task();
                 slots.push(slot);
-                Ok(GraphStep::Work(Entry::Task { name, task, load, is_brief }))
+                Ok(GraphStep::Work(StreamEntry::Task { name, task, load, is_brief }))
             }
             other => Err(no_operator(&format!("{other:?}"))),
         }
@@ -60,7 +62,7 @@ impl CapturedGraph {
     }
 }
 
-impl State {
+impl MachineState {
     /// Operators that the capturing stream enqueues from now on can be replaced later.
     pub(crate) fn begin_group(&mut self, stream: u64) -> Result<(), Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
@@ -133,7 +135,7 @@ impl State {
             .ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         let at = update.given.len();
         let (name, task, load) = match queued.entry {
-            Entry::Task { name, task, load, .. } if name.starts_with(OPERATOR) => (name, task, load),
+            StreamEntry::Task { name, task, load, .. } if name.starts_with(OPERATOR) => (name, task, load),
             other => return Err(no_operator(&format!("{other:?}"))),
         };
         let expected = group.slots.get(at).map(|slot| slot.name);
@@ -151,7 +153,7 @@ impl State {
 
     /// Returns the task that exchanges the operators, if there are any. Later replays use the
     /// memory accesses and costs of the new operators.
-    pub(crate) fn end_update(&mut self, stream: u64) -> Result<Option<Task>, Failure> {
+    pub(crate) fn end_update(&mut self, stream: u64) -> Result<Option<StreamTask>, Failure> {
         let Some(update) = self.runtime.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
@@ -177,7 +179,7 @@ impl State {
         for (slot, replacement) in slots.into_iter().zip(update.given) {
             let node = &mut graph.nodes[slot.node];
             node.accesses = replacement.accesses;
-            if let GraphStep::Work(Entry::Task { load, .. }) = &mut node.step {
+            if let GraphStep::Work(StreamEntry::Task { load, .. }) = &mut node.step {
                 *load = replacement.load;
             }
             exchanges.extend(slot.current.zip(replacement.task));

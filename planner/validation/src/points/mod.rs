@@ -5,7 +5,7 @@ mod model;
 pub(crate) mod settings;
 
 pub(crate) use hardware::{is_named, machine};
-pub(crate) use model::Model;
+pub(crate) use model::PublishedModel;
 
 use std::collections::BTreeMap;
 

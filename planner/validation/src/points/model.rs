@@ -9,7 +9,7 @@ use ascend_tp_planner::decoder::{Decoder, FeedForward, Window};
 const MODELS: &str = include_str!("../../points/models.csv");
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Model {
+pub(crate) struct PublishedModel {
     pub(crate) decoder: Decoder,
     /// The gate uses GELU, which no kernel fuses.
     pub(crate) is_gelu: bool,
@@ -29,7 +29,7 @@ fn key(name: &str) -> String {
     first.split(['-', '_']).filter(|part| !VARIANTS.contains(part)).collect()
 }
 
-impl Model {
+impl PublishedModel {
     pub(crate) fn of(point: &Point) -> Result<Self, &'static str> {
         let name = key(point.text("model"));
         let all = Point::all(MODELS);
@@ -102,8 +102,8 @@ impl Model {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Model, &'static str> {
-        Model::of(&Point::all(text)[0])
+    fn of(text: &str) -> Result<PublishedModel, &'static str> {
+        PublishedModel::of(&Point::all(text)[0])
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         keys.dedup();
         assert!(keys.len() == count && count > 80);
         for known in Point::all(MODELS) {
-            Model::of(&known).unwrap();
+            PublishedModel::of(&known).unwrap();
         }
     }
 }

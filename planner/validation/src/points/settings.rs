@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::{Model, Point, dims, is_named, sizes};
+use super::{Point, PublishedModel, dims, is_named, sizes};
 use crate::workload::Published;
 
 /// Why a row is not comparable.
@@ -40,8 +40,13 @@ const FIGURE: Gap = setting("the figure is not a number above 0");
 const MACHINE: Gap = setting("the machine is not named");
 const SPLIT: Gap = setting("the split is not given");
 
-fn all<const COUNT: usize>(needed: [(bool, Gap); COUNT]) -> Result<(), Gap> {
-    needed.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, gap)| Err(gap))
+fn need(holds: bool, otherwise: Gap) -> Result<(), Gap> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
+/// Returns the first gap.
+fn all<const COUNT: usize>(needs: [Result<(), Gap>; COUNT]) -> Result<(), Gap> {
+    needs.into_iter().collect()
 }
 
 fn has_figure(point: &Point) -> bool {
@@ -79,19 +84,19 @@ pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     let is_sized =
         is_exchange || !sizes(shape).is_empty() || dims(shape).is_some_and(|dims| !dims.contains(&0));
     all([
-        (!point.text("quality").contains("ci"), THRESHOLD),
-        (
+        need(!point.text("quality").contains("ci"), THRESHOLD),
+        need(
             !OTHERS.iter().any(|word| operator.contains(word)),
             other("a kernel that is not CANN's, or several in one"),
         ),
-        (
+        need(
             !point.text("hardware").contains("guide case"),
             other("an example of a guide, not a library's kernel"),
         ),
-        (!is_partial, other("a kernel on some of the cores")),
-        (has_machine(point), MACHINE),
-        (has_figure(point), FIGURE),
-        (is_sized, setting("the sizes, the bytes or the ranks are not given")),
+        need(!is_partial, other("a kernel on some of the cores")),
+        need(has_machine(point), MACHINE),
+        need(has_figure(point), FIGURE),
+        need(is_sized, setting("the sizes, the bytes or the ranks are not given")),
     ])
 }
 
@@ -100,7 +105,7 @@ fn model(point: &Point) -> Result<(), Gap> {
     if Published::of(name).is_some() {
         return Ok(());
     }
-    Model::of(point).map(|_| ()).map_err(setting)
+    PublishedModel::of(point).map(|_| ()).map_err(setting)
 }
 
 pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
@@ -119,29 +124,29 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     // With several prompts, first tokens depend on each other.
     let is_alone = point.number("batch") == Some(1.0);
     all([
-        (point.text("quality") != "ci-baseline", THRESHOLD),
-        (has_machine(point), MACHINE),
-        (has_figure(point), FIGURE),
-        (
+        need(point.text("quality") != "ci-baseline", THRESHOLD),
+        need(has_machine(point), MACHINE),
+        need(has_figure(point), FIGURE),
+        need(
             is_step || !SPECULATION.iter().any(|words| note.contains(words)),
             setting("speculation without the acceptance rate"),
         ),
-        (
+        need(
             is_step || given("batch") || point.text("batch").contains("per instance"),
             setting("the batch is not given"),
         ),
-        (
+        need(
             !note.contains("by Little's law"),
             setting("the batch follows from the measured times, at a rate of requests"),
         ),
-        (
+        need(
             is_step || given("input_len") && !note.contains("length of the prompt is not stated"),
             setting("the input's length is not given"),
         ),
-        (is_step || has_output, setting("the output's length is not given")),
-        (!is_first || is_alone, setting("when the prompts arrive is not given")),
-        (point.leading("tp").is_some_and(|cards| cards > 0), SPLIT),
-        (!["", "see page"].contains(&point.text("dtype")), setting("the precision is not given")),
+        need(is_step || has_output, setting("the output's length is not given")),
+        need(!is_first || is_alone, setting("when the prompts arrive is not given")),
+        need(point.leading("tp").is_some_and(|cards| cards > 0), SPLIT),
+        need(!["", "see page"].contains(&point.text("dtype")), setting("the precision is not given")),
     ])?;
     model(point)
 }
@@ -150,17 +155,20 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     let note = point.text("note");
     let cards = |name| point.leading(name).is_some_and(|cards| cards > 0);
     all([
-        (!note.contains("SUSPECT"), other("impossible as printed: needs more than twice the chip's rate")),
-        (!note.contains("same number as RC3"), other("the same measurement as the row of RC3")),
-        (has_machine(point), MACHINE),
-        (has_figure(point), FIGURE),
-        (["cards", "tp", "pp"].into_iter().all(cards) && (cards("dp") || cards("cp")), SPLIT),
-        (
+        need(
+            !note.contains("SUSPECT"),
+            other("impossible as printed: needs more than twice the chip's rate"),
+        ),
+        need(!note.contains("same number as RC3"), other("the same measurement as the row of RC3")),
+        need(has_machine(point), MACHINE),
+        need(has_figure(point), FIGURE),
+        need(["cards", "tp", "pp"].into_iter().all(cards) && (cards("dp") || cards("cp")), SPLIT),
+        need(
             !point.text("script").is_empty(),
             setting("no script: recomputation and sharding over the copies are not stated"),
         ),
-        (!note.contains("dynamic length"), setting("sequence lengths are not given")),
-        (
+        need(!note.contains("dynamic length"), setting("sequence lengths are not given")),
+        need(
             ["seq", "mbs", "gbs"].into_iter().all(cards),
             setting("sequence, micro-batch or batch is not given"),
         ),
@@ -178,23 +186,23 @@ pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let is_state = !["saved", "allocated"].iter().any(|words| metric.contains(words));
     let is_cache = metric.contains("in use") || metric.contains("KV cache") && !text.contains("KV ");
     all([
-        (has_machine(point), MACHINE),
-        (has_figure(point), FIGURE),
-        (is_state, other("a difference between two runs, or memory of a process that serves nothing")),
-        (
+        need(has_machine(point), MACHINE),
+        need(has_figure(point), FIGURE),
+        need(is_state, other("a difference between two runs, or memory of a process that serves nothing")),
+        need(
             !is_training || names(&["recompute"]),
             setting("micro-batch, recomputation or sharding over the copies is not given"),
         ),
-        (
+        need(
             !point.text("hardware").contains("vNPU") || metric.contains("weights"),
             setting("the part of the card in use is not given"),
         ),
-        (!is_cache || names(&["util"]), setting("the requested part of the card is not given")),
-        (
+        need(!is_cache || names(&["util"]), setting("the requested part of the card is not given")),
+        need(
             !["graph", "non-torch"].iter().any(|kind| metric.contains(kind)),
             setting("the captured graphs and the loaded libraries are not given"),
         ),
-        (is_offer || point.leading("tp").is_some_and(|cards| cards > 0), SPLIT),
+        need(is_offer || point.leading("tp").is_some_and(|cards| cards > 0), SPLIT),
     ])?;
     if is_offer { Ok(()) } else { model(point) }
 }

@@ -16,7 +16,7 @@ use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
 use ascend_tp_planner::train::step::predict;
 
 use crate::points::settings::{self, Gap};
-use crate::points::{Model, Point, machine};
+use crate::points::{Point, PublishedModel, machine};
 
 /// Chip of the Atlas 900 A2 `PODc` and Atlas 800T A2 rows: 53.9 % MFU and 439 tokens per second of
 /// LLaMA2-70B agree at 354 TFLOP/s.
@@ -183,7 +183,7 @@ fn is_mindformers(point: &Point) -> bool {
     point.text("source").contains("mindformers")
 }
 
-fn software(point: &Point, model: &Model, pp: usize) -> Software {
+fn software(point: &Point, model: &PublishedModel, pp: usize) -> Software {
     let (script, is_mindformers) = (point.text("script"), is_mindformers(point));
     // Older model classes have no fused rotation and gated function. Bloom adds positions to scores
     // and has no fused attention.
@@ -223,7 +223,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         return Err(MIXTURE);
     }
     let [tp, pp, dp, cp] = axes(point)?;
-    let model = Model::of(point)?;
+    let model = PublishedModel::of(point)?;
     if model.experts > 0 {
         return Err(MIXTURE);
     }

@@ -3,7 +3,7 @@
 //! the arguments.
 
 use super::super::cursor::{Cursor, Stop};
-use super::{Format, Head, Step};
+use super::{CallHead, Format, ToolStep};
 
 pub(super) const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
 pub(super) const CALL_BEGIN: &str = "<｜tool▁call▁begin｜>";
@@ -16,20 +16,25 @@ pub(super) const BLOCK_END: &str = "```";
 
 pub(super) const FORMAT: Format = Format { markers: &[CALLS_BEGIN], is_bare: false, open, id: ("call_", 24) };
 
-fn open(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn open(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.literal(CALLS_BEGIN)?;
     cursor.spaces()?;
     call(cursor)
 }
 
-fn call(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn call(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.literal(CALL_BEGIN)?;
     cursor.spaces()?;
     let first = cursor.name()?;
     cursor.literal(SEPARATOR)?;
     cursor.spaces()?;
     if cursor.sees('{')? {
-        return Ok(Step::Call(Head { name: first.to_owned(), id: None, arguments: None, then: call_end }));
+        return Ok(ToolStep::Call(CallHead {
+            name: first.to_owned(),
+            id: None,
+            arguments: None,
+            then: call_end,
+        }));
     }
     let name = cursor.name()?.to_owned();
     cursor.spaces()?;
@@ -38,22 +43,22 @@ fn call(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
     if !cursor.sees('{')? {
         return cursor.never();
     }
-    Ok(Step::Call(Head { name, id: None, arguments: None, then: block_end }))
+    Ok(ToolStep::Call(CallHead { name, id: None, arguments: None, then: block_end }))
 }
 
-fn block_end(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn block_end(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.spaces()?;
     cursor.literal(BLOCK_END)?;
     call_end(cursor)
 }
 
-fn call_end(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn call_end(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.spaces()?;
     cursor.literal(CALL_END)?;
-    Ok(Step::Next(following))
+    Ok(ToolStep::Next(following))
 }
 
-fn following(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn following(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.spaces()?;
-    if cursor.optional(CALLS_END)? { Ok(Step::Text) } else { call(cursor) }
+    if cursor.optional(CALLS_END)? { Ok(ToolStep::Text) } else { call(cursor) }
 }

@@ -3,7 +3,7 @@
 //! some leave `[ARGS]` out.
 
 use super::super::cursor::{Cursor, Stop};
-use super::{Format, Head, Step, end_of_object, head};
+use super::{CallHead, Format, ToolStep, end_of_object, head};
 
 pub(super) const CALLS: &str = "[TOOL_CALLS]";
 pub(super) const CALL_ID: &str = "[CALL_ID]";
@@ -12,7 +12,7 @@ pub(super) const ARGUMENTS: &str = "[ARGS]";
 /// Mistral's templates require ids of nine letters and digits.
 pub(super) const FORMAT: Format = Format { markers: &[CALLS], is_bare: false, open, id: ("", 9) };
 
-fn open(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn open(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.literal(CALLS)?;
     cursor.spaces()?;
     if cursor.optional("[")? {
@@ -26,24 +26,24 @@ fn open(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
     if !cursor.sees('{')? {
         return cursor.never();
     }
-    Ok(Step::Call(Head { name, id, arguments: None, then: text }))
+    Ok(ToolStep::Call(CallHead { name, id, arguments: None, then: text }))
 }
 
-fn text(_: &mut Cursor<'_>) -> Result<Step, Stop> {
-    Ok(Step::Text)
+fn text(_: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
+    Ok(ToolStep::Text)
 }
 
-fn element_end(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn element_end(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     end_of_object(cursor)?;
     cursor.spaces()?;
     if cursor.optional("]")? {
-        return Ok(Step::Text);
+        return Ok(ToolStep::Text);
     }
     cursor.literal(",")?;
-    Ok(Step::Next(element))
+    Ok(ToolStep::Next(element))
 }
 
-fn element(cursor: &mut Cursor<'_>) -> Result<Step, Stop> {
+fn element(cursor: &mut Cursor<'_>) -> Result<ToolStep, Stop> {
     cursor.spaces()?;
     head(cursor, element_end)
 }

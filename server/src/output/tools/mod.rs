@@ -6,7 +6,7 @@
 //! - Not here: checks of arguments against the tool's schema.
 //!
 //! Each format is a file with its rules. A rule takes the text at its beginning, and returns the
-//! [`Step`] that follows.
+//! [`ToolStep`] that follows.
 
 mod deepseek;
 mod forced;
@@ -24,33 +24,33 @@ use rand::rngs::StdRng;
 pub(crate) use forced::literal;
 pub use forced::{CallCount, ForcedTool};
 
-use super::Parts;
+use super::OutputParts;
 use super::cursor::{Cursor, ObjectScanner, Scan, Stop, find};
 
 /// A rule of a format.
-type Rule = fn(&mut Cursor<'_>) -> Result<Step, Stop>;
+type FormatRule = fn(&mut Cursor<'_>) -> Result<ToolStep, Stop>;
 
 /// The step after the text that a rule took.
 #[derive(Debug)]
-enum Step {
+enum ToolStep {
     /// The text of the answer.
     Text,
     /// Another rule.
-    Next(Rule),
+    Next(FormatRule),
     /// The arguments of a call.
-    Call(Head),
+    Call(CallHead),
 }
 
 /// The beginning of a call.
 #[derive(Debug)]
-struct Head {
+struct CallHead {
     name: String,
     /// The id in the text, if any.
     id: Option<String>,
     /// The arguments, if they come before the name or are quoted. Else they follow.
     arguments: Option<String>,
     /// The rule after the arguments.
-    then: Rule,
+    then: FormatRule,
 }
 
 /// The rules of a format.
@@ -61,7 +61,7 @@ struct Format {
     /// Whether the first character of an answer may begin a call without a marker.
     is_bare: bool,
     /// The rule at a marker.
-    open: Rule,
+    open: FormatRule,
     /// Length of new ids, in characters, and the text before the random characters.
     id: (&'static str, usize),
 }
@@ -162,7 +162,7 @@ impl FromStr for ToolParserKind {
 /// Takes the next key of a call's object, or its end.
 ///
 /// `then` is the rule after the arguments.
-fn head(cursor: &mut Cursor<'_>, then: Rule) -> Result<Step, Stop> {
+fn head(cursor: &mut Cursor<'_>, then: FormatRule) -> Result<ToolStep, Stop> {
     let (mut name, mut id, mut arguments) = (None, None, None);
     cursor.literal("{")?;
     loop {
@@ -188,7 +188,7 @@ fn head(cursor: &mut Cursor<'_>, then: Rule) -> Result<Step, Stop> {
                     return cursor.never();
                 } else if let Some(name) = name {
                     *cursor = key_cursor;
-                    return Ok(Step::Call(Head { name, id, arguments: None, then }));
+                    return Ok(ToolStep::Call(CallHead { name, id, arguments: None, then }));
                 } else {
                     arguments = Some(key_cursor.object()?.to_owned());
                 }
@@ -205,7 +205,7 @@ fn head(cursor: &mut Cursor<'_>, then: Rule) -> Result<Step, Stop> {
         }
         let Some(name) = name else { return cursor.never() };
         let arguments = Some(arguments.unwrap_or_else(|| "{}".to_owned()));
-        return Ok(Step::Call(Head { name, id, arguments, then }));
+        return Ok(ToolStep::Call(CallHead { name, id, arguments, then }));
     }
 }
 
@@ -231,24 +231,24 @@ fn end_of_object(cursor: &mut Cursor<'_>) -> Result<(), Stop> {
 }
 
 #[derive(Debug)]
-enum State {
+enum ToolState {
     /// In the text of the answer.
     Text,
     /// In the whitespace after a call.
     AfterCall,
     /// At a rule after arguments.
-    Closing(Rule),
+    Closing(FormatRule),
     /// At a rule that may begin the next call.
-    Next(Rule),
+    Next(FormatRule),
     /// In the arguments of a call.
-    Arguments { scanner: ObjectScanner, then: Rule },
+    Arguments { scanner: ObjectScanner, then: FormatRule },
 }
 
 /// A parser of tool calls.
 #[derive(Debug)]
 pub(super) struct ToolParser {
     format: &'static Format,
-    state: State,
+    state: ToolState,
     held: String,
     /// Whether no text and no call came before.
     is_first: bool,
@@ -259,11 +259,18 @@ pub(super) struct ToolParser {
 impl ToolParser {
     pub(super) fn new(kind: ToolParserKind, id_seed: u64) -> Self {
         let ids = StdRng::seed_from_u64(id_seed);
-        Self { format: kind.format(), state: State::Text, held: String::new(), is_first: true, calls: 0, ids }
+        Self {
+            format: kind.format(),
+            state: ToolState::Text,
+            held: String::new(),
+            is_first: true,
+            calls: 0,
+            ids,
+        }
     }
 
     /// Takes the next text.
-    pub(super) fn push(&mut self, text: &str, parts: &mut Parts) {
+    pub(super) fn push(&mut self, text: &str, parts: &mut OutputParts) {
         self.held.push_str(text);
         while self.advance(parts) {}
     }
@@ -271,27 +278,27 @@ impl ToolParser {
     /// Returns the held back text.
     ///
     /// Text of a call that ended early is dropped if it belongs to the syntax after the arguments.
-    pub(super) fn finish(self, parts: &mut Parts) {
+    pub(super) fn finish(self, parts: &mut OutputParts) {
         match self.state {
-            State::Text => parts.text(&self.held),
-            State::Next(_) => parts.text(self.held.trim()),
-            State::AfterCall | State::Closing(_) | State::Arguments { .. } => {}
+            ToolState::Text => parts.text(&self.held),
+            ToolState::Next(_) => parts.text(self.held.trim()),
+            ToolState::AfterCall | ToolState::Closing(_) | ToolState::Arguments { .. } => {}
         }
     }
 
     /// Takes one step. Returns whether another step may be possible.
-    fn advance(&mut self, parts: &mut Parts) -> bool {
+    fn advance(&mut self, parts: &mut OutputParts) -> bool {
         match &mut self.state {
-            State::AfterCall => {
+            ToolState::AfterCall => {
                 self.held.drain(..self.held.len() - self.held.trim_start().len());
                 let has_text = !self.held.is_empty();
                 if has_text {
-                    self.state = State::Text;
+                    self.state = ToolState::Text;
                 }
                 has_text
             }
-            State::Text => self.advance_text(parts),
-            &mut (State::Closing(rule) | State::Next(rule)) => {
+            ToolState::Text => self.advance_text(parts),
+            &mut (ToolState::Closing(rule) | ToolState::Next(rule)) => {
                 let mut cursor = Cursor::new(&self.held);
                 match rule(&mut cursor) {
                     Ok(step) => {
@@ -301,12 +308,12 @@ impl ToolParser {
                     }
                     Err(Stop::More) => false,
                     Err(Stop::Never { .. }) => {
-                        self.state = State::Text;
+                        self.state = ToolState::Text;
                         true
                     }
                 }
             }
-            State::Arguments { scanner, then } => {
+            ToolState::Arguments { scanner, then } => {
                 let index = self.calls - 1;
                 let (length, next) = match scanner.scan(&self.held) {
                     Scan::Inside => {
@@ -314,8 +321,8 @@ impl ToolParser {
                         self.held.clear();
                         return false;
                     }
-                    Scan::End(length) => (length, State::Closing(*then)),
-                    Scan::Broken(length) => (length, State::Text),
+                    Scan::End(length) => (length, ToolState::Closing(*then)),
+                    Scan::Broken(length) => (length, ToolState::Text),
                 };
                 parts.arguments(index, &self.held[..length]);
                 self.held.drain(..length);
@@ -325,7 +332,7 @@ impl ToolParser {
         }
     }
 
-    fn advance_text(&mut self, parts: &mut Parts) -> bool {
+    fn advance_text(&mut self, parts: &mut OutputParts) -> bool {
         let is_bare = self.is_first && self.format.is_bare && !self.held.trim_start().is_empty();
         let mut place = find(&self.held, self.format.markers);
         if is_bare {
@@ -360,12 +367,12 @@ impl ToolParser {
     }
 
     /// Takes the text of a rule, and continues with the rule's step.
-    fn take(&mut self, length: usize, step: Step, parts: &mut Parts) {
+    fn take(&mut self, length: usize, step: ToolStep, parts: &mut OutputParts) {
         self.held.drain(..length);
         self.state = match step {
-            Step::Text => State::AfterCall,
-            Step::Next(rule) => State::Next(rule),
-            Step::Call(Head { name, id, arguments, then }) => {
+            ToolStep::Text => ToolState::AfterCall,
+            ToolStep::Next(rule) => ToolState::Next(rule),
+            ToolStep::Call(CallHead { name, id, arguments, then }) => {
                 let (prefix, length) = self.format.id;
                 let id = id.unwrap_or_else(|| {
                     prefix.to_owned() + &Alphanumeric.sample_string(&mut self.ids, length)
@@ -375,9 +382,9 @@ impl ToolParser {
                 match arguments {
                     Some(text) => {
                         parts.arguments(self.calls - 1, &text);
-                        State::Closing(then)
+                        ToolState::Closing(then)
                     }
-                    None => State::Arguments { scanner: ObjectScanner::default(), then },
+                    None => ToolState::Arguments { scanner: ObjectScanner::default(), then },
                 }
             }
         };

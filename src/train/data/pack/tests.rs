@@ -34,15 +34,15 @@ pub(in super::super) fn options(
     DataOptions { sources, sequence, global_batch, seed: 5, vocabulary: 100, steps: 10, skip_bad_lines: 0 }
 }
 
-fn packed(folder: &TempDir, files: &[&[&[i32]]], sequence: usize, global_batch: usize) -> Packed {
+fn packed(folder: &TempDir, files: &[&[&[i32]]], sequence: usize, global_batch: usize) -> PackedCorpus {
     let prefix = |at: usize| -> PathBuf { folder.path().join(format!("part{at}")) };
     let sources =
         files.iter().enumerate().map(|(at, documents)| write(&prefix(at), documents, None)).collect();
     let options = options(sources, sequence, global_batch);
-    Packed::new(Corpus::open(&options).unwrap(), &options).unwrap()
+    PackedCorpus::new(Corpus::open(&options).unwrap(), &options).unwrap()
 }
 
-fn sample(packed: &Packed, sample: u64) -> Batch {
+fn sample(packed: &PackedCorpus, sample: u64) -> Batch {
     let mut batch = Batch::with_room(0, 1, packed.sequence);
     packed.add_sample(sample, &mut batch).unwrap();
     batch
@@ -86,7 +86,7 @@ fn labels_that_count_nothing_stay_so() {
     let folder = TempDir::new().unwrap();
     let source = write(&folder.path().join("a"), &[&[1, 2, 3, 4, 5]], Some(&[1, 1, 0, 1, 0]));
     let options = options(vec![source], 4, 1);
-    let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
+    let packed = PackedCorpus::new(Corpus::open(&options).unwrap(), &options).unwrap();
     // The flag of a token is the flag of the label at the position before.
     assert_eq!(sample(&packed, 0).ignore, [1, 0, 1, 0]);
     assert!(packed.corpus.has_ignored());
@@ -115,7 +115,7 @@ proptest! {
         let parts: Vec<&[i32]> = documents.iter().map(Vec::as_slice).collect();
         let source = write(&folder.path().join("a"), &parts, None);
         let options = DataOptions { seed, vocabulary: 200, ..options(vec![source], sequence, 1) };
-        let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
+        let packed = PackedCorpus::new(Corpus::open(&options).unwrap(), &options).unwrap();
         let mut labels = Vec::new();
         for step in 0..packed.samples {
             let batch = packed.batch(step).unwrap();
@@ -141,7 +141,7 @@ proptest! {
         let ids: Vec<i32> = (0..60).collect();
         let source = write(&folder.path().join("a"), &[&ids], None);
         let options = DataOptions { seed, ..options(vec![source], 3, global_batch) };
-        let packed = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap();
+        let packed = PackedCorpus::new(Corpus::open(&options).unwrap(), &options).unwrap();
         prop_assert_eq!(packed.samples, 20);
         // Three epochs. Their borders are anywhere within the steps.
         let drawn: Vec<u64> = (0..60).map(|at| packed.sample(at / global_batch as u64, at % global_batch as u64)).collect();
@@ -159,7 +159,7 @@ fn too_little_data_is_refused() {
     let folder = TempDir::new().unwrap();
     let source = write(&folder.path().join("a"), &[&[1, 2, 3], &[4]], None);
     let options = options(vec![source], 4, 1);
-    let message = Packed::new(Corpus::open(&options).unwrap(), &options).unwrap_err().to_string();
+    let message = PackedCorpus::new(Corpus::open(&options).unwrap(), &options).unwrap_err().to_string();
     assert!(
         message.starts_with("all data: shorter than a sequence: expected at least 5 tokens, the sequence and one more, found 4 in 2 documents"),
         "{message}"

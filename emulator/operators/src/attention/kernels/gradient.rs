@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::attention::kernels::{AttentionBatch, COPIES, DROPOUT_KEYS, ROWS, SMALL, VisibleKeys, union};
 use crate::lane::Lane;
 use crate::math;
-use crate::matmul::kernels::Precision;
+use crate::matmul::kernels::OperandRounding;
 use crate::matmul::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
 use crate::simd::block::WIDTH;
 use crate::simd::isa::{Isa, isa};
@@ -47,13 +47,13 @@ pub(crate) struct AttentionGrad {
 
 /// Query gradients of one key/value head.
 #[derive(Default)]
-struct Gathered {
+struct GatheredGradients {
     ranges: usize,
     total: Vec<f32>,
     waiting: BTreeMap<usize, Vec<f32>>,
 }
 
-impl Gathered {
+impl GatheredGradients {
     /// Adds in range order; returns the total after the last of `count` ranges.
     fn add(&mut self, range: usize, part: Vec<f32>, count: usize) -> Option<Vec<f32>> {
         self.waiting.insert(range, part);
@@ -79,7 +79,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     let sights: Vec<Vec<VisibleKeys>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     let ranges = keys.div_ceil(RANGE);
     let pairs = job.batches.len() * kv_heads;
-    let gathered: Vec<Mutex<Gathered>> = (0..pairs).map(|_| Mutex::default()).collect();
+    let gathered: Vec<Mutex<GatheredGradients>> = (0..pairs).map(|_| Mutex::default()).collect();
     let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
     tiles.run(pairs * ranges, &|tile| {
         let (pair, range) = (tile / ranges, tile % ranges);
@@ -177,7 +177,7 @@ impl GradientHead<'_> {
 
     fn block(&self, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (len, columns) = (block.len(), self.columns());
-        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
+        let packing = PanelPacking { isa: self.isa, precision: OperandRounding::Keep };
         let part = |all: &StridedView| all.at(0, self.head).slice(0, block.start, len, 1);
         let (key, value) = (part(&self.batch.key), part(&self.batch.value));
         let padded = len.next_multiple_of(WIDTH);
@@ -324,7 +324,7 @@ impl GradientHead<'_> {
 mod tests {
     use super::*;
     use crate::attention::kernels::tests::values;
-    use crate::attention::kernels::{Attention, Statistics, attention};
+    use crate::attention::kernels::{AttentionCall, SoftmaxStatistics, attention};
     use crate::dtype::AclType;
     use crate::raw::tests::span_of;
     use crate::tests::Threads;
@@ -360,8 +360,8 @@ mod tests {
             dropout: None,
         };
         let batches: Vec<AttentionBatch> = (0..batches).map(batch).collect();
-        let statistics = Statistics::MaxAndSum(max.clone(), sum.clone());
-        let forward = Attention {
+        let statistics = SoftmaxStatistics::MaxAndSum(max.clone(), sum.clone());
+        let forward = AttentionCall {
             query: query.clone(),
             batches: batches.clone(),
             scale: 0.2,
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn ranges_are_added_in_their_order() {
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredGradients::default();
         assert_eq!(gathered.add(2, vec![-1e9], 3), None);
         assert_eq!(gathered.add(0, vec![1.0], 3), None);
         assert_eq!(

@@ -68,7 +68,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
         view(&mut v32, AclType::F32, &[batches, kv_heads, keys, depth]),
     );
     let lengths = [(37usize, 600usize), (30, 555)];
-    let job = Attention {
+    let job = AttentionCall {
         query,
         batches: (0..batches)
             .map(|b| AttentionBatch {
@@ -86,7 +86,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
             .collect(),
         scale: 0.25,
         out: view(&mut out, AclType::F32, &[batches, heads, rows, depth]),
-        statistics: Statistics::LogSumExp(view(&mut sums, AclType::F32, &[batches, heads, rows])),
+        statistics: SoftmaxStatistics::LogSumExp(view(&mut sums, AclType::F32, &[batches, heads, rows])),
     };
     attention(&Serial, &job);
     for (b, (query_len, key_len)) in lengths.into_iter().enumerate() {
@@ -120,7 +120,7 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
     let (mut out, mut sums) = (vec![f32::NAN; q.len()], vec![f32::NAN; heads]);
     let mut mask: Vec<u8> = (0..keys).map(|j| u8::from(is_hidden(j))).collect();
-    let job = Attention {
+    let job = AttentionCall {
         query: view(&mut q32, AclType::F32, &[1, heads, 1, depth]),
         batches: vec![AttentionBatch {
             key: view(&mut k32, AclType::F32, &[kv_heads, keys, depth]),
@@ -136,7 +136,7 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
         }],
         scale: 0.125,
         out: view(&mut out, AclType::F32, &[1, heads, 1, depth]),
-        statistics: Statistics::LogSumExp(view(&mut sums, AclType::F32, &[1, heads, 1])),
+        statistics: SoftmaxStatistics::LogSumExp(view(&mut sums, AclType::F32, &[1, heads, 1])),
     };
     attention(&Serial, &job);
     for head in 0..heads {
@@ -156,7 +156,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
         (q.clone(), k.clone(), v.clone(), vec![f32::NAN; rows * depth]);
     let mut mask: Vec<u8> = vec![0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1];
     let hidden = mask.clone();
-    let job = Attention {
+    let job = AttentionCall {
         query: view(&mut q32, AclType::F32, &[1, 1, rows, depth]),
         batches: vec![AttentionBatch {
             key: view(&mut k32, AclType::F32, &[1, keys, depth]),
@@ -172,7 +172,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
         }],
         scale: 1.0,
         out: view(&mut out, AclType::F32, &[1, 1, rows, depth]),
-        statistics: Statistics::None,
+        statistics: SoftmaxStatistics::None,
     };
     attention(&Serial, &job);
     close(&out, &naive(&q, &k, &v, depth, 1.0, |i, j| hidden[i * keys + j] == 0), 1e-6);
@@ -182,7 +182,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
 #[test]
 fn no_keys_give_zeros() {
     let (mut q, mut out) = (values(8, 7), vec![f32::NAN; 8]);
-    let job = Attention {
+    let job = AttentionCall {
         query: view(&mut q, AclType::F32, &[1, 1, 2, 4]),
         batches: vec![AttentionBatch {
             key: view(&mut [0f32; 0], AclType::F32, &[1, 0, 4]),
@@ -198,7 +198,7 @@ fn no_keys_give_zeros() {
         }],
         scale: 1.0,
         out: view(&mut out, AclType::F32, &[1, 1, 2, 4]),
-        statistics: Statistics::None,
+        statistics: SoftmaxStatistics::None,
     };
     attention(&Serial, &job);
     assert_eq!(out, [0.0; 8]);
@@ -218,7 +218,7 @@ fn bf16_in_a_token_major_layout() {
     let tokens =
         |data: &mut [bf16]| view(data, AclType::BF16, &[1, rows, heads, depth]).permute(&[0, 2, 1, 3]);
     let (vq, vk, vv, vo) = (tokens(&mut q), tokens(&mut k), tokens(&mut v), tokens(&mut out));
-    let job = Attention {
+    let job = AttentionCall {
         query: vq,
         batches: vec![AttentionBatch {
             key: vk.at(0, 0),
@@ -234,7 +234,7 @@ fn bf16_in_a_token_major_layout() {
         }],
         scale: 0.25,
         out: vo,
-        statistics: Statistics::None,
+        statistics: SoftmaxStatistics::None,
     };
     attention(&Serial, &job);
     for head in 0..heads {
@@ -306,12 +306,12 @@ impl Stored {
             dropout: None,
         };
         change(&mut batch);
-        let job = Attention {
+        let job = AttentionCall {
             query,
             batches: vec![batch],
             scale: 0.3,
             out: view(&mut out, AclType::F32, &[1, heads, count, self.depth]),
-            statistics: Statistics::LogSumExp(view(&mut sums, AclType::F32, &[1, heads, count])),
+            statistics: SoftmaxStatistics::LogSumExp(view(&mut sums, AclType::F32, &[1, heads, count])),
         };
         attend(tiles, isa, &job);
         let row = |(values, sum): (&[f32], &f32)| {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::attention::kernels::{Attention, AttentionBatch};
+use crate::attention::kernels::{AttentionBatch, AttentionCall};
 use crate::attention::rows::lengths;
 use crate::attention::rows::order::{Extents, Order};
 use crate::operator::Refusal;
@@ -139,12 +139,12 @@ impl QueryRows {
     }
 
     /// Returns one job for all batches of equal length, or one per nonempty sequence.
-    pub(super) fn jobs(&self, all: Attention) -> Vec<Attention> {
+    pub(super) fn jobs(&self, all: AttentionCall) -> Vec<AttentionCall> {
         let Some(sequences) = &self.sequences else { return vec![all] };
         let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());
         let job = |(range, batch): (&Range<usize>, AttentionBatch)| {
             let part = |view: &StridedView| view.slice(2, range.start, range.len(), 1);
-            Attention {
+            AttentionCall {
                 query: part(&all.query),
                 batches: vec![batch],
                 scale: all.scale,

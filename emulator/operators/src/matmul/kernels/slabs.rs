@@ -15,7 +15,7 @@ use crate::raw::Rows;
 use crate::simd::ahead::{Ahead, Requests};
 use crate::simd::block::{Lines, QUAD, RUN, WIDTH, WORD_BYTES};
 use crate::simd::isa::Isa;
-use crate::simd::pack::{self, SlabPacking, Source};
+use crate::simd::pack::{self, PackSource, SlabPacking};
 use crate::simd::rates;
 use crate::view::StridedView;
 use crate::{Serial, Tiles};
@@ -31,7 +31,7 @@ pub(super) fn product<T: ProductElement>(
     isa: Isa,
     job: &ProductJob<'_>,
     parts: &[BatchProduct],
-    source: Source,
+    source: PackSource,
 ) {
     let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
     let packing = PanelPacking { isa, precision: job.precision };
@@ -134,11 +134,7 @@ impl<T: ProductElement> LeftRuns<T> {
     /// Returns `count` elements of each line from `start`, the start of a run, on.
     fn run(&self, start: usize, count: usize) -> Rows<'_> {
         let lines = &self.lines[self.m * start..];
-        Rows::in_slice(
-            &lines[..lines.len().min(self.m * self.depth)],
-            line_stride::<T>(count),
-            (self.m, count),
-        )
+        Rows::in_slice(&lines[..lines.len().min(self.m * self.depth)], line_stride::<T>(count), self.m, count)
     }
 }
 
@@ -171,7 +167,7 @@ impl<'a, T: ProductElement> Left<'a, T> {
 /// Left rows times some right rows.
 struct SlabTile<'a, T> {
     isa: Isa,
-    source: Source,
+    source: PackSource,
     right: Rows<'a>,
     /// Elements of a right row, at least one.
     k: usize,

@@ -69,7 +69,7 @@ fn check([m, n, k]: [usize; 3], dtype: AclType, columns: [bool; 3], gap: usize) 
         product(
             &Serial,
             isa,
-            &ProductJob { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view },
+            &ProductJob { a: &a, b: &b, precision: OperandRounding::Keep, sum: None, out: &view },
         );
         assert_eq!(
             out.values(),
@@ -127,37 +127,40 @@ proptest! {
 
 #[test]
 fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
-    let path = |isa: Isa, m: usize, dtype: AclType, by_columns: bool, precision: Precision| {
+    let path = |isa: Isa, m: usize, dtype: AclType, by_columns: bool, precision: OperandRounding| {
         let (k, n) = (40, 70);
         let mut a = Stored::new(dtype, &vec![1.0; m * k], [m, k], false, 0);
         let mut b = Stored::new(dtype, &vec![1.0; k * n], [k, n], by_columns, 0);
         let mut out = Stored::new(dtype, &vec![1.0; m * n], [m, n], false, 0);
         let (a, b, out) = (a.view(), b.view(), out.view());
         let part = &ProductJob { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0];
-        (Path::of::<f32>(isa, part, precision), PanelPacking { isa, precision }.in_place::<f32>(&part.b))
+        (
+            MatmulPath::of::<f32>(isa, part, precision),
+            PanelPacking { isa, precision }.in_place::<f32>(&part.b),
+        )
     };
-    let packed = |source: Option<Source>| source.map_or(Path::Blocks, Path::Slabs);
+    let packed = |source: Option<PackSource>| source.map_or(MatmulPath::Blocks, MatmulPath::Slabs);
     for (dtype, element) in [
-        (AclType::F32, dot::Element::Single),
-        (AclType::F16, dot::Element::Half),
-        (AclType::BF16, dot::Element::Brain),
+        (AclType::F32, dot::RowElement::Single),
+        (AclType::F16, dot::RowElement::Half),
+        (AclType::BF16, dot::RowElement::Brain),
     ] {
         for isa in sets() {
-            let path = |m: usize, by_columns: bool| path(isa, m, dtype, by_columns, Precision::Keep);
-            assert_eq!(path(1, true).0, Path::Dots(element));
-            assert_eq!(path(FEW_ROWS, true).0, Path::Dots(element));
+            let path = |m: usize, by_columns: bool| path(isa, m, dtype, by_columns, OperandRounding::Keep);
+            assert_eq!(path(1, true).0, MatmulPath::Dots(element));
+            assert_eq!(path(FEW_ROWS, true).0, MatmulPath::Dots(element));
             for m in [FEW_ROWS + 1, SOME_ROWS] {
                 let (path, source) = path(m, true);
                 assert_eq!(path, packed(source), "{isa}");
                 assert_eq!(source.is_some(), pack::is_possible(isa), "{isa}");
             }
-            assert_eq!(path(SOME_ROWS + 1, true).0, Path::Blocks);
-            assert_eq!(path(1, false).0, Path::Blocks);
+            assert_eq!(path(SOME_ROWS + 1, true).0, MatmulPath::Blocks);
+            assert_eq!(path(1, false).0, MatmulPath::Blocks);
         }
     }
     for m in [1, FEW_ROWS + 1] {
-        let (path, _) = path(isa(), m, AclType::F32, true, Precision::HalfFloat32);
-        assert_eq!(path, Path::Blocks, "operands that are rounded first");
+        let (path, _) = path(isa(), m, AclType::F32, true, OperandRounding::HalfFloat32);
+        assert_eq!(path, MatmulPath::Blocks, "operands that are rounded first");
     }
 }
 
@@ -167,7 +170,13 @@ fn rounding(len: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Computes `2 c + a @ b` in f32, with one number for `c`.
-fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision: Precision) -> Vec<u32> {
+fn bits(
+    tiles: &dyn Tiles,
+    isa: Isa,
+    a: &StridedView,
+    b: &StridedView,
+    precision: OperandRounding,
+) -> Vec<u32> {
     let (m, n) = (a.dims()[0], b.dims()[1]);
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
     let c = StridedView::new(span_of(&mut c), AclType::F32, &[m, n], &[0, 0], 0).unwrap();
@@ -177,11 +186,11 @@ fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision
     out.into_iter().map(f32::to_bits).collect()
 }
 
-const KINDS: [(AclType, Precision); 4] = [
-    (AclType::F32, Precision::Keep),
-    (AclType::F32, Precision::HalfFloat32),
-    (AclType::F16, Precision::Keep),
-    (AclType::BF16, Precision::Keep),
+const KINDS: [(AclType, OperandRounding); 4] = [
+    (AclType::F32, OperandRounding::Keep),
+    (AclType::F32, OperandRounding::HalfFloat32),
+    (AclType::F16, OperandRounding::Keep),
+    (AclType::BF16, OperandRounding::Keep),
 ];
 
 #[test]
@@ -242,9 +251,9 @@ fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
             let mut a = Stored::new(dtype, &rounding(m * k, 1), [m, k], false, 0);
             let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], true, 0);
             let (a, b) = (a.view(), b.view());
-            let alone = bits(&Serial, isa, &a, &b, Precision::Keep);
+            let alone = bits(&Serial, isa, &a, &b, OperandRounding::Keep);
             for threads in [1, 3] {
-                let found = bits(&Threads(threads), isa, &a, &b, Precision::Keep);
+                let found = bits(&Threads(threads), isa, &a, &b, OperandRounding::Keep);
                 assert!(found == alone, "{isa} {dtype} {m} x {n} x {k} on {threads} threads");
             }
         }
@@ -287,7 +296,7 @@ fn every_instruction_set_gives_the_bits_of_the_definition_for_any_number_of_rows
             let expected = defined(isa, is_paired, (&a.values(), &b.values()), [MOST, n, k]);
             let (a, b) = (a.view(), b.view());
             for m in 1..=MOST {
-                let found = bits(&Threads(1 + m % 3), isa, &a.slice(0, 0, m, 1), &b, Precision::Keep);
+                let found = bits(&Threads(1 + m % 3), isa, &a.slice(0, 0, m, 1), &b, OperandRounding::Keep);
                 assert!(
                     found == expected[..m * n],
                     "{isa}, {dtype}, {m} x {n} x {k}, by columns: {by_columns}"
@@ -313,9 +322,9 @@ fn bf16_of_any_size_have_the_same_bits_for_any_number_of_rows() {
             let mut a = Stored::new(AclType::BF16, &left, [most, k], false, 0);
             let mut b = Stored::new(AclType::BF16, &right, [k, n], true, 0);
             let (a, b) = (a.view(), b.view());
-            let all = bits(&Serial, isa, &a, &b, Precision::Keep);
+            let all = bits(&Serial, isa, &a, &b, OperandRounding::Keep);
             for first in [0, most - 3] {
-                let few = bits(&Serial, isa, &a.slice(0, first, 3, 1), &b, Precision::Keep);
+                let few = bits(&Serial, isa, &a.slice(0, first, 3, 1), &b, OperandRounding::Keep);
                 assert!(few == all[first * n..][..3 * n], "{isa}, {value} at {place}, left: {in_left}");
             }
         }
@@ -328,7 +337,7 @@ fn operands_of_two_types_meet_in_f32() {
     let mut a = Stored::new(AclType::F16, &left, [3, 40], false, 0);
     let mut b = Stored::new(AclType::F32, &right, [40, 5], true, 0);
     let mut out = Stored::new(AclType::F32, &[0.0; 15], [3, 5], false, 0);
-    matmul(&Serial, &a.view(), &b.view(), Precision::Keep, &out.view());
+    matmul(&Serial, &a.view(), &b.view(), OperandRounding::Keep, &out.view());
     assert_eq!(out.values(), naive(&left, &right, [3, 5, 40]));
 }
 
@@ -339,7 +348,7 @@ fn batches_broadcast_and_outputs_may_be_strided() {
     let va = StridedView::new(span_of(&mut a), AclType::F32, &[2, 3, 4], &[12, 4, 1], 0).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[1, 4, 5], &[0, 5, 1], 0).unwrap();
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
-    matmul(&Serial, &va, &vb, Precision::Keep, &vc);
+    matmul(&Serial, &va, &vb, OperandRounding::Keep, &vc);
     for batch in 0..2 {
         let expected = naive(&a[batch * 12..batch * 12 + 12], &b, [3, 5, 4]);
         for i in 0..3 {
@@ -354,10 +363,10 @@ fn batches_broadcast_and_outputs_may_be_strided() {
 fn reduced_precision_rounds_the_operands() {
     let mut values =
         [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
-    Precision::HalfFloat32.apply(&mut values);
+    OperandRounding::HalfFloat32.apply(&mut values);
     assert_eq!(values[..3], [1.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 1024.0]);
     assert!((values[3] - 1e30).abs() < 1e27 && values[4] == f32::INFINITY);
-    Precision::Half.apply(&mut values);
+    OperandRounding::Half.apply(&mut values);
     assert_eq!(values[3], f32::INFINITY, "1e30 is beyond f16");
 }
 
@@ -367,7 +376,7 @@ fn an_empty_contraction_gives_zeros() {
     let empty =
         |dims: &[usize]| StridedView::new(span_of(&mut [0f32; 0]), AclType::F32, dims, &[1, 1], 0).unwrap();
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3], &[3, 1], 0).unwrap();
-    matmul(&Serial, &empty(&[2, 0]), &empty(&[0, 3]), Precision::Keep, &vc);
+    matmul(&Serial, &empty(&[2, 0]), &empty(&[0, 3]), OperandRounding::Keep, &vc);
     assert_eq!(c, [0.0; 6]);
 }
 
@@ -380,7 +389,7 @@ fn an_output_among_its_operands_is_computed_from_whole_tiles() {
     let va = StridedView::new(span, AclType::F32, &[2, 2], &[4, 1], 0).unwrap();
     let vc = StridedView::new(span, AclType::F32, &[2, 2], &[4, 1], 2).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[2, 2], &[2, 1], 0).unwrap();
-    matmul(&Serial, &va, &vb, Precision::Keep, &vc);
+    matmul(&Serial, &va, &vb, OperandRounding::Keep, &vc);
     assert_eq!(memory, [1.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 7.0]);
 }
 
@@ -391,10 +400,10 @@ fn addmm_scales_both_terms_and_ignores_c_when_beta_is_zero() {
     let va = StridedView::new(span_of(&mut a), AclType::F32, &[1, 2], &[2, 1], 0).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[2, 2], &[2, 1], 0).unwrap();
     let vo = StridedView::new(span_of(&mut out), AclType::F32, &[1, 2], &[2, 1], 0).unwrap();
-    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.0, alpha: 2.0 }, Precision::Keep, &vo);
+    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.0, alpha: 2.0 }, OperandRounding::Keep, &vo);
     assert_eq!(out, [26.0, 32.0]);
     let mut finite = [10f32, 20.0];
     let vc = StridedView::new(span_of(&mut finite), AclType::F32, &[2], &[1], 0).unwrap();
-    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.5, alpha: 1.0 }, Precision::Keep, &vo);
+    addmm(&Serial, &vc, &va, &vb, SumScales { beta: 0.5, alpha: 1.0 }, OperandRounding::Keep, &vo);
     assert_eq!(out, [18.0, 26.0]);
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use super::source::Source;
+use super::source::PackSource;
 use crate::raw::{Pod, Rows};
 use crate::simd::isa::Isa;
 
@@ -15,7 +15,7 @@ pub(crate) struct SlabPacking<'a> {
 }
 
 impl<'a> SlabPacking<'a> {
-    pub(crate) fn new<T: Pod>(isa: Isa, source: Source, _: &Rows<'a>, _: &'a mut [T]) -> Self {
+    pub(crate) fn new<T: Pod>(isa: Isa, source: PackSource, _: &Rows<'a>, _: &'a mut [T]) -> Self {
         panic!("{source:?} in place on {isa}");
     }
 

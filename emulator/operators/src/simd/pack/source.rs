@@ -4,7 +4,7 @@ use crate::simd::isa::Isa;
 
 /// Element type of a row, and form of its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PackSource {
     Singles,
     /// A word is a pair of bf16.
     Pairs,

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 use std::marker::PhantomData;
 
-use super::source::{PLAIN, Source, is_possible};
+use super::source::{PLAIN, PackSource, is_possible};
 use crate::raw::{Pod, Rows};
 use crate::simd::isa::Isa;
 use crate::simd::transpose::x86::words_512;
@@ -35,7 +35,7 @@ pub(crate) struct SlabPacking<'a> {
 impl<'a> SlabPacking<'a> {
     /// Packs up to [`WIDTH`] rows. The words of a row are padded with zeros to a multiple of
     /// [`SIDE`]; the columns of missing rows are undefined.
-    pub(crate) fn new<T: Pod>(isa: Isa, source: Source, rows: &Rows<'a>, slab: &'a mut [T]) -> Self {
+    pub(crate) fn new<T: Pod>(isa: Isa, source: PackSource, rows: &Rows<'a>, slab: &'a mut [T]) -> Self {
         let words = rows.bytes().div_ceil(source.word_bytes()).next_multiple_of(SIDE);
         assert!(
             is_possible(isa)
@@ -56,7 +56,7 @@ impl<'a> SlabPacking<'a> {
             group: 0,
             at: 0,
             step: source.step(),
-            is_plain: source == Source::Pairs,
+            is_plain: source == PackSource::Pairs,
             memory: PhantomData,
         }
     }
@@ -92,7 +92,7 @@ impl<'a> SlabPacking<'a> {
     }
 }
 
-impl Source {
+impl PackSource {
     const fn word_bytes(self) -> usize {
         match self {
             Self::Singles | Self::Pairs => 4,
@@ -202,10 +202,10 @@ mod tests {
         ((row * 7 + at * 3) % 251) as f32 / 8.0
     }
 
-    fn slab<T: Pod>(isa: Isa, source: Source, values: &[T], [count, len]: [usize; 2]) -> Vec<u32> {
+    fn slab<T: Pod>(isa: Isa, source: PackSource, values: &[T], [count, len]: [usize; 2]) -> Vec<u32> {
         let words = (len * size_of::<T>()).div_ceil(source.word_bytes());
         let mut slab = vec![u32::MAX; words.next_multiple_of(SIDE) * WIDTH];
-        let rows = Rows::in_slice(values, values.len() / count, (count, len));
+        let rows = Rows::in_slice(values, values.len() / count, count, len);
         SlabPacking::new(isa, source, &rows, &mut slab).finish();
         slab
     }
@@ -231,16 +231,16 @@ mod tests {
                 let [first, second] = [2 * at, 2 * at + 1].map(|at| single(row, at) >> 16);
                 first | second << 16
             };
-            let check = |slab: Vec<u32>, word: &dyn Fn(usize, usize) -> u32, what: Source| {
+            let check = |slab: Vec<u32>, word: &dyn Fn(usize, usize) -> u32, what: PackSource| {
                 for (at, words) in slab.chunks_exact(WIDTH).enumerate() {
                     let expected: Vec<u32> = (0..count).map(|row| word(row, at)).collect();
                     assert_eq!(words[..count], expected, "{isa} {what:?} {count} x {len}, word {at}");
                 }
             };
-            check(slab(isa, Source::Singles, &singles, [count, len]), &single, Source::Singles);
-            check(slab(isa, Source::Halves, &halves, [count, len]), &single, Source::Halves);
-            check(slab(isa, Source::Brains, &brains, [count, len]), &single, Source::Brains);
-            check(slab(isa, Source::Pairs, &brains, [count, len]), &pair, Source::Pairs);
+            check(slab(isa, PackSource::Singles, &singles, [count, len]), &single, PackSource::Singles);
+            check(slab(isa, PackSource::Halves, &halves, [count, len]), &single, PackSource::Halves);
+            check(slab(isa, PackSource::Brains, &brains, [count, len]), &single, PackSource::Brains);
+            check(slab(isa, PackSource::Pairs, &brains, [count, len]), &pair, PackSource::Pairs);
         }
     }
 
@@ -268,10 +268,10 @@ mod tests {
                 values[at] = sign * value;
                 assert_eq!(is_plain(&values), expected, "{value} at {at}");
                 let brains = values.map(|value| bf16::from_f32(value).to_bits());
-                let rows = Rows::in_slice(&brains, 13, (3, 13));
+                let rows = Rows::in_slice(&brains, 13, 3, 13);
                 for isa in &sets {
                     let mut slab = [0_u32; SIDE * WIDTH];
-                    let found = SlabPacking::new(*isa, Source::Pairs, &rows, &mut slab).finish();
+                    let found = SlabPacking::new(*isa, PackSource::Pairs, &rows, &mut slab).finish();
                     assert_eq!(found, expected, "{isa}: {value} at {at}");
                 }
             }

@@ -168,12 +168,12 @@ fn a_sequence_has_the_same_bits_alone_and_in_a_batch() {
                 dropout: None,
             };
             let dims = [chosen.len(), 4, rows, DEPTH];
-            let job = Attention {
+            let job = AttentionCall {
                 query: view(&mut query, AclType::F32, &dims),
                 batches: chosen.iter().map(batch).collect(),
                 scale: 0.2,
                 out: view(&mut out, AclType::F32, &dims),
-                statistics: Statistics::None,
+                statistics: SoftmaxStatistics::None,
             };
             attention(tiles, &job);
             out.chunks_exact(4 * rows * DEPTH)
