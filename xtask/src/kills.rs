@@ -2,14 +2,16 @@
 //!
 //! Each command runs in each launch form and receives each signal, at a random process and time.
 //! Every other process must end within two seconds, with a failure code and a message that names
-//! the rank. Nothing may be left over. Kills before the rendezvous are not tested, because only a
-//! launcher can detect them.
+//! the rank. Requests of a server end within the same time, and name the rank. Nothing may be left
+//! over. Kills before the rendezvous are not tested, because only a launcher can detect them.
 
 mod job;
+mod requests;
 pub(crate) mod restarts;
 
 use std::env;
 use std::ffi::OsString;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,9 +24,13 @@ use crate::built::{Built, cargo};
 use crate::say;
 pub(crate) use job::signal;
 use job::{CommandJob, JobEnd, JobLaunch, JobProcess, RANKS, code, has_mpirun};
+use requests::RunningRequests;
 
 /// Promised maximum delay of every end.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// After a failure of the engine, a server answers probes for this time before it ends.
+const SERVER_GRACE: Duration = Duration::from_secs(1);
 
 /// `/proc` has no notifications, so it is polled.
 const LOOK: Duration = Duration::from_millis(5);
@@ -36,32 +42,60 @@ const DRAWS: u32 = 30;
 
 const SIGNALS: [&str; 4] = ["KILL", "TERM", "INT", "STOP"];
 
+#[derive(Clone, Copy)]
 struct KilledCommand {
     name: &'static str,
-    /// Arguments; `{models}` is the folder of models.
+    /// Arguments; `{models}` is the folder of models, `{port}` a free port.
     words: &'static str,
     cards: &'static str,
     window: Duration,
+    signals: &'static [&'static str],
+    /// Trials of each form and signal.
+    trials: usize,
 }
 
-const COMMANDS: [KilledCommand; 3] = [
+impl KilledCommand {
+    /// SIGTERM and SIGINT end a server in order, and nothing ends the only process of a server that
+    /// is stopped.
+    fn has(&self, form: JobLaunch, signal: &str) -> bool {
+        self.name != SERVE || signal == "KILL" || signal == "STOP" && !matches!(form, JobLaunch::Alone)
+    }
+}
+
+const SERVE: &str = "serve";
+
+const COMMANDS: [KilledCommand; 4] = [
     KilledCommand {
         name: "generate",
         words: "generate --device emulator --model {models}/kjv-qwen2 --dtype f32 --max-new-tokens 900",
         cards: "--cards",
         window: Duration::from_secs(2),
+        signals: &SIGNALS,
+        trials: 1,
     },
     KilledCommand {
         name: "verify",
         words: "verify --device emulator --model {models}/kjv-qwen2 --dtype bf16",
         cards: "--cards",
         window: Duration::from_secs(1),
+        signals: &SIGNALS,
+        trials: 1,
     },
     KilledCommand {
         name: "bench",
         words: "bench collectives --device emulator --quick --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000",
         cards: "--ranks",
         window: Duration::from_secs(2),
+        signals: &SIGNALS,
+        trials: 1,
+    },
+    KilledCommand {
+        name: SERVE,
+        words: "serve --device emulator --model {models}/kjv-qwen2 --max-num-seqs 16 --max-model-len 512 --port {port}",
+        cards: "--cards",
+        window: Duration::from_secs(2),
+        signals: &["KILL", "STOP"],
+        trials: 5,
     },
 ];
 
@@ -108,16 +142,50 @@ struct KillOutcome {
     findings: Vec<String>,
 }
 
-pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
-    let seed = match options {
-        [] => {
-            SystemTime::now().duration_since(UNIX_EPOCH).context("the system time is before 1970")?.as_secs()
+/// Options of `soak kills`.
+#[derive(Debug, Default)]
+struct KillOptions {
+    seed: Option<u64>,
+    /// The only command to kill.
+    command: Option<String>,
+    /// The command line program, if it is not to be built.
+    program: Option<PathBuf>,
+}
+
+impl KillOptions {
+    fn parse(options: &[&str]) -> Result<Self> {
+        let mut parsed = Self::default();
+        for pair in options.chunks(2) {
+            match *pair {
+                ["--seed", seed] => {
+                    let seed = seed.parse().with_context(|| format!("--seed {seed}: expected a number"))?;
+                    parsed.seed = Some(seed);
+                }
+                ["--command", command] if COMMANDS.iter().any(|killed| killed.name == command) => {
+                    parsed.command = Some(command.to_owned());
+                }
+                ["--command", command] => {
+                    let names = COMMANDS.map(|killed| killed.name).join(", ");
+                    bail!("--command {command}: expected one of {names}");
+                }
+                ["--program", program] => parsed.program = Some(program.into()),
+                _ => bail!(
+                    "kills: expected --seed S, --command NAME, --program FILE, found `{}`",
+                    pair.join(" ")
+                ),
+            }
         }
-        ["--seed", seed] => seed.parse().with_context(|| format!("--seed {seed}: expected a number"))?,
-        _ => bail!("kills: expected --seed S, found `{}`", options.join(" ")),
-    };
-    let program = build()?;
-    let cases = cases()?;
+        Ok(parsed)
+    }
+}
+
+pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
+    let KillOptions { seed, command, program } = KillOptions::parse(options)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the system time is before 1970")?;
+    let seed = seed.unwrap_or(now.as_secs());
+    let program = program.map_or_else(build, Ok)?;
+    let mut cases = cases()?;
+    cases.retain(|case| command.as_deref().is_none_or(|command| case.command == command));
     say(&format!("{} kills, seed {seed}", cases.len()));
     if !has_mpirun() {
         say("mpirun is not installed: only its variables are set");
@@ -157,7 +225,8 @@ fn cases() -> Result<Vec<KillCase>> {
         .context("the folder of models is missing")?;
     let models = models.to_str().context("the workspace's path is not UTF-8")?;
     let mut cases = Vec::new();
-    for KilledCommand { name: command, words, cards, window } in COMMANDS {
+    for killed in COMMANDS {
+        let KilledCommand { name: command, words, cards, window, signals, trials } = killed;
         for (form, launch, is_parent) in FORMS {
             if matches!(launch, JobLaunch::Own) && command != "bench" {
                 continue;
@@ -171,7 +240,8 @@ fn cases() -> Result<Vec<KillCase>> {
             }
             let case =
                 |signal| KillCase { command, words: words.clone(), window, form, launch, is_parent, signal };
-            cases.extend(SIGNALS.map(case));
+            let hits = signals.iter().copied().filter(|signal| killed.has(launch, signal));
+            cases.extend(hits.flat_map(|signal| std::iter::repeat_n(signal, trials)).map(case));
         }
     }
     Ok(cases)
@@ -184,8 +254,14 @@ impl KillCase {
         for _ in 0..DRAWS {
             let moment = self.window.mul_f64(random.random::<f64>());
             let rank = (!self.is_parent).then_some(random.random_range(0..RANKS));
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let words: Vec<OsString> = self.words.iter().map(|word| with_port(word, port)).collect();
             let mut job =
-                CommandJob::start(program, &self.words, self.launch, random.random()).with_context(what)?;
+                CommandJob::start(program, &words, self.launch, random.random()).with_context(what)?;
+            let requests = (self.command == SERVE)
+                .then(|| RunningRequests::start(SocketAddr::from(([127, 0, 0, 1], port))))
+                .transpose()
+                .with_context(what)?;
             let at_work = Instant::now();
             std::thread::sleep(moment);
             job.look(at_work)?;
@@ -194,7 +270,7 @@ impl KillCase {
             if job.processes.iter().any(|process| process.end.is_some()) {
                 continue;
             }
-            if let Some(outcome) = self.hit(&mut job, victim, at_work.elapsed())? {
+            if let Some(outcome) = self.hit(&mut job, requests, victim, at_work.elapsed())? {
                 return Ok(outcome);
             }
         }
@@ -202,7 +278,13 @@ impl KillCase {
     }
 
     /// Returns `None` if the command was already finished.
-    fn hit(&self, job: &mut CommandJob, victim: usize, moment: Duration) -> Result<Option<KillOutcome>> {
+    fn hit(
+        &self,
+        job: &mut CommandJob,
+        requests: Option<RunningRequests>,
+        victim: usize,
+        moment: Duration,
+    ) -> Result<Option<KillOutcome>> {
         let id = job.processes[victim].id;
         let mut since = Instant::now();
         signal(self.signal, id);
@@ -244,7 +326,7 @@ impl KillCase {
             let process = &job.processes[awaited_index];
             let (who, said) = (self.who(process), job.said(process));
             if is_timed(awaited_index) || process.end.is_none() {
-                findings.extend(late(process.end).map(|late| format!("{who} {late}")));
+                findings.extend(late(process.end, self.limit()).map(|late| format!("{who} {late}")));
             }
             let Some(code) = process.end.and_then(|end| end.status).map(code) else { continue };
             let asked = self.asked(awaited_index == victim, process.rank.is_none());
@@ -259,6 +341,12 @@ impl KillCase {
                 hit => telling = telling.filter(|_| hit.is_none()).or(Some(telling_line(&said, hit, id))),
             }
         }
+        // Nothing answers the requests of a stopped process.
+        let is_unanswered = is_stopped && rank == Some(0);
+        if let Some(requests) = requests.filter(|_| !is_unanswered) {
+            let rank = rank.unwrap_or(0);
+            findings.extend(requests.findings(since, rank != 0, rank, id));
+        }
         findings.extend(job.left(LIMIT).into_iter().map(|what| format!("left behind: {what}")));
         let ends = awaited.iter().filter(|at| is_timed(**at)).filter_map(|at| job.processes[*at].end);
         Ok(Some(KillOutcome {
@@ -269,6 +357,10 @@ impl KillCase {
             said: telling.unwrap_or_default(),
             findings,
         }))
+    }
+
+    fn limit(&self) -> Duration {
+        if self.command == SERVE { LIMIT + SERVER_GRACE } else { LIMIT }
     }
 
     fn who(&self, process: &JobProcess) -> String {
@@ -286,6 +378,10 @@ impl KillCase {
     }
 }
 
+fn with_port(word: &OsString, port: u16) -> OsString {
+    if word == "{port}" { port.to_string().into() } else { word.clone() }
+}
+
 fn is_other_rank(process: &JobProcess, id: u32) -> bool {
     process.rank.is_some() && process.id != id
 }
@@ -298,9 +394,9 @@ fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     !telling.is_empty() && telling.iter().all(|(_, well)| *well)
 }
 
-fn late(end: Option<JobEnd>) -> Option<String> {
+fn late(end: Option<JobEnd>, limit: Duration) -> Option<String> {
     match end {
-        Some(JobEnd { after, .. }) if after <= LIMIT => None,
+        Some(JobEnd { after, .. }) if after <= limit => None,
         Some(JobEnd { after, .. }) => Some(format!("ended after {:.2} s", after.as_secs_f64())),
         None => Some(format!("had not ended after {} s", PATIENCE.as_secs())),
     }
@@ -336,7 +432,9 @@ mod tests {
     #[test]
     fn every_command_is_hit_by_every_signal_in_every_form() {
         let cases = cases().unwrap();
-        assert_eq!(cases.len(), SIGNALS.len() * (COMMANDS.len() * 5 + 2));
+        let of_serve = cases.iter().filter(|case| case.command == SERVE).count();
+        assert_eq!(cases.len() - of_serve, SIGNALS.len() * ((COMMANDS.len() - 1) * 5 + 2));
+        assert!(of_serve >= 40, "{of_serve}");
         assert!(cases.iter().all(|case| case.words.len() > 3));
     }
 
@@ -350,8 +448,8 @@ mod tests {
     #[test]
     fn late_is_after_two_seconds() {
         let end = |millis| Some(JobEnd { after: Duration::from_millis(millis), status: None });
-        assert_eq!(late(end(1999)), None);
-        assert_eq!(late(end(2500)).unwrap(), "ended after 2.50 s");
-        assert_eq!(late(None).unwrap(), "had not ended after 10 s");
+        assert_eq!(late(end(1999), LIMIT), None);
+        assert_eq!(late(end(2500), LIMIT).unwrap(), "ended after 2.50 s");
+        assert_eq!(late(None, LIMIT).unwrap(), "had not ended after 10 s");
     }
 }

@@ -58,10 +58,11 @@ Long tests:
                        --cases N times as many as the suite (20), --seed S (1)
   soak storm [OPTIONS] run random programs over the emulator and check all bytes, codes and waits
                        --minutes N, --seed S, --programs N, --shrink SECONDS, --program SEED of an earlier failure
-  soak kills [--seed S]
-                       run `generate`, `verify` and `bench` as one or several processes, send SIGKILL, SIGTERM, SIGINT
-                       or SIGSTOP to one process, and check that all processes end within two seconds, name the rank
-                       and leave nothing behind
+  soak kills [OPTIONS]
+                       run `generate`, `verify`, `bench` and `serve` with 16 requests as one or several processes, send
+                       SIGKILL, SIGTERM, SIGINT or SIGSTOP to one process, and check that all processes and requests end
+                       within two seconds, name the rank and leave nothing behind
+                       --seed S, --command generate|verify|bench|serve, --program FILE
   soak restarts [OPTIONS]
                        kill ranks of `train --processes 8 --max-restarts N`, then continue a run on fewer and more
                        cards; check that ranks end within two seconds, that no saved step is repeated, and that the
