@@ -17,7 +17,7 @@ mod serving;
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Packing, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Kernels, KvType, Packing, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{ExpertShards, Grid, Mesh, Pins, Placed, Residual};
@@ -118,7 +118,7 @@ pub struct Deployment {
     pub stages: usize,
     /// Mesh sizes within a stage.
     pub grid: Grid,
-    /// Precision of activations and weights. Convertible from an element type:
+    /// Precision of activations, weights and KV caches. Convertible from an element type:
     /// `DType::BF16.into()`.
     pub precision: Precision,
     /// Layout of the residual stream during prefill. Decode always replicates it, because a step
@@ -136,7 +136,7 @@ pub struct Deployment {
     /// enough for all sequences at full length. Caches of layers with a window may have fewer
     /// blocks ([`Self::caches`]).
     pub cache_blocks: Option<usize>,
-    /// Tokens in a cache block: a multiple of 16.
+    /// Tokens in a cache block: a multiple of 16, or of 32 for caches of 8-bit integers.
     pub block_tokens: usize,
     /// Maximum number of draft tokens per sequence and step that a session verifies.
     pub drafts: usize,
@@ -438,7 +438,10 @@ impl Deployment {
     }
 
     fn check_numbers(&self, config: &ModelConfig, problems: &mut Diagnostics) {
-        let Precision { activations, weights } = self.precision;
+        let Precision { activations, weights, kv } = self.precision;
+        if kv == KvType::Int8 {
+            self.check_int8_caches(config, problems);
+        }
         let stored = config.formats.iter().find(|format| format.is_integer());
         if self.order == SumOrder::Tree {
             let columns = self.cards / (self.stages * self.grid.cards()).max(1);

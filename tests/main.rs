@@ -20,6 +20,7 @@ mod golden;
 mod gradients;
 mod grid;
 mod hybrids;
+mod int8_caches;
 mod joined;
 mod joined_exchanges;
 mod kernels;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, KvType};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::AttentionPart;
 use ascend_tp::emulator::{Config, Mode};
@@ -303,6 +303,41 @@ fn a_request_with_predicted_drafts_gets_what_it_gets_alone() {
     assert!(counts.iter().all(|count| *count > 0) && accepted > 50, "{counts:?}, {accepted} accepted");
 }
 
+/// Keys and values are quantised when they are written, so chunks, drafts, prefixes and preempted
+/// sequences read the same integers. Heads of 32 numbers are read in the fused operator.
+#[test]
+fn a_request_over_integer_caches_gets_what_it_gets_alone() {
+    let names = ["qwen3-qknorm", "gemma3", "gemma2", "qwen3-moe"];
+    let models: Vec<Model> = names.into_iter().map(open_model).collect();
+    let (mut hit, mut drafted) = (0, 0);
+    for number in 0..cases(8) {
+        let model = &models[number % models.len()];
+        let mut schedule = Schedule::new(model, seed() * 1_000_000 + 700 + number as u64);
+        let deployment = &mut schedule.deployment;
+        deployment.precision = deployment.precision.with_kv(KvType::Int8);
+        deployment.block_tokens = 32;
+        deployment.cache_blocks = Some(deployment.context.div_ceil(32) + 2 + number % 3);
+        let expected = schedule.alone(model);
+        let (found, [_, hits, accepted]) = schedule.run(model);
+        (hit, drafted) = (hit + u64::from(hits > 0), drafted + u64::from(accepted > 0));
+        schedule.compare(number as u64, &expected, &found);
+    }
+    assert!(hit >= 1 && drafted >= 1, "{hit} schedules with hits, {drafted} with drafts");
+}
+
+/// Eight blocks and the null block. Each sequence grows to five blocks.
+#[test]
+fn a_preempted_sequence_over_integer_caches_goes_on_with_the_same_bits() {
+    let model = open(&fixture("qwen3-qknorm"));
+    let of = Deployment::of(&model.config, 1);
+    let precision = of.precision.with_kv(KvType::Int8);
+    let (batch, longest_prompt, context) = (3, 64, 160);
+    let (cache_blocks, block_tokens) = (Some(9), 32);
+    let deployment =
+        Deployment { precision, batch, longest_prompt, context, cache_blocks, block_tokens, ..of };
+    goes_on_after_preemption(&model, deployment);
+}
+
 /// Runs every second schedule, from number `first` on.
 fn run_schedules(first: usize) {
     let mut models = Vec::from(MODELS.map(open_model));
@@ -336,24 +371,29 @@ fn a_preempted_hybrid_goes_on_with_the_same_bits() {
             block_tokens: 64,
             ..Deployment::of(&model.config, 1)
         };
-        let (_emulator, cann) = machine(Config::with_cards(1));
-        let start = |deployment| Session::builder(&cann, &model).deployment(deployment).start().unwrap();
-        let requests = [3, 5, 7].map(|of| Request {
-            max_new_tokens: Some(85),
-            stop_ids: Some(Vec::new()),
-            log_probabilities: Some(2),
-            ..Request::new((0..52).map(|at| (at * of + at * at) % 140 + 4).collect::<Vec<u32>>())
-        });
-        let answers = |session: &mut Session, requests: &[Request]| {
-            session.generate(requests, &mut |_| ControlFlow::Continue(())).unwrap().sequences
-        };
-        let mut together = start(deployment);
-        let found = answers(&mut together, &requests);
-        assert!(together.load()[0].preemptions > 0, "{:?}", together.load());
-        let mut alone = start(Deployment { cache_blocks: None, ..deployment });
-        for (request, found) in requests.iter().zip(&found) {
-            let expected = answers(&mut alone, std::slice::from_ref(request)).remove(0);
-            assert_eq!(found, &Sequence { cached_tokens: found.cached_tokens, ..expected });
-        }
+        goes_on_after_preemption(&model, deployment);
+    }
+}
+
+/// Compares three sequences that do not fit the caches together with each sequence alone.
+fn goes_on_after_preemption(model: &Model, deployment: Deployment) {
+    let (_emulator, cann) = machine(Config::with_cards(1));
+    let start = |deployment| Session::builder(&cann, model).deployment(deployment).start().unwrap();
+    let requests = [3, 5, 7].map(|of| Request {
+        max_new_tokens: Some(85),
+        stop_ids: Some(Vec::new()),
+        log_probabilities: Some(2),
+        ..Request::new((0..52).map(|at| (at * of + at * at) % 140 + 4).collect::<Vec<u32>>())
+    });
+    let answers = |session: &mut Session, requests: &[Request]| {
+        session.generate(requests, &mut |_| ControlFlow::Continue(())).unwrap().sequences
+    };
+    let mut together = start(deployment);
+    let found = answers(&mut together, &requests);
+    assert!(together.load()[0].preemptions > 0, "{:?}", together.load());
+    let mut alone = start(Deployment { cache_blocks: None, ..deployment });
+    for (request, found) in requests.iter().zip(&found) {
+        let expected = answers(&mut alone, std::slice::from_ref(request)).remove(0);
+        assert_eq!(found, &Sequence { cached_tokens: found.cached_tokens, ..expected });
     }
 }

@@ -20,7 +20,7 @@ use super::serve::{self, ServeArguments};
 use super::site::SiteOptions;
 use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
-use super::values::{DeviceKind, Fp8As, LayoutOptions, PlannedPrecision, PrecisionName, positive};
+use super::values::{DeviceKind, Fp8As, KvDtype, LayoutOptions, PlannedPrecision, PrecisionName, positive};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -216,6 +216,9 @@ pub(super) struct GenerateOptions {
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
     pub(super) fp8_as: Option<Fp8As>,
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE", help_heading = "Model")]
+    pub(super) kv_dtype: KvDtype,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Compute every sum in a fixed order, so that the logits of a prompt have the same bits on any
@@ -391,6 +394,16 @@ pub(super) struct VerifyOptions {
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
     pub(super) fp8_as: Option<Fp8As>,
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        value_name = "TYPE",
+        help_heading = "Model",
+        conflicts_with = "train"
+    )]
+    pub(super) kv_dtype: KvDtype,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
@@ -417,6 +430,16 @@ pub(super) struct ExplainOptions {
     /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PlannedPrecision>,
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        value_name = "TYPE",
+        help_heading = "Model",
+        conflicts_with = "train"
+    )]
+    pub(super) kv_dtype: KvDtype,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Number of sequences in a batch
@@ -468,6 +491,16 @@ pub(super) struct RehearseOptions {
     /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PlannedPrecision>,
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        value_name = "TYPE",
+        help_heading = "Model",
+        conflicts_with = "train"
+    )]
+    pub(super) kv_dtype: KvDtype,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Launch each step of a plan with a separate call (the default)

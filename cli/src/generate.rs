@@ -230,7 +230,7 @@ impl<'a> GenerateJob<'a> {
         }
         let precision = model.as_ref().and_then(|model| {
             let precision = model::precision(&model.config, options.dtype, options.fp8_as, group);
-            keep(precision, &mut problems)
+            keep(precision, &mut problems).map(|precision| precision.with_kv(options.kv_dtype.into()))
         });
         match (model, precision) {
             (Some(model), Some(precision)) if problems.is_empty() => {
@@ -260,6 +260,7 @@ impl<'a> GenerateJob<'a> {
             order: if self.options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
             ..Deployment::of(&self.model.config, self.cards)
         };
+        model::note_unpacked(&self.model.config, &deployment, &engine.group)?;
         if speaks {
             let what = counted(longest_prompt, "token");
             detail(&format!("compiling for {} of {}, prompts of {what}", self.cards, cards.description));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics, Packing, Precision, Unpacked};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::{ModelConfig, WeightFormat};
 use ascend_tp::generate::Model;
 use ascend_tp::program::Role;
@@ -87,7 +88,7 @@ pub(super) fn open(folder: &Path, group: &ProcessGroup, predicts: bool) -> Resul
     Ok(model)
 }
 
-/// Returns the precision of a checkpoint, and notes its weights that change their format.
+/// Returns the precision of a checkpoint, and notes weights in fp8 blocks.
 ///
 /// # Errors
 /// As [`PrecisionName::with_fp8`] and [`note_fp8`].
@@ -98,19 +99,22 @@ pub(super) fn precision(
     group: &ProcessGroup,
 ) -> Result<Precision, Diagnostics> {
     let precision = PrecisionName::with_fp8(dtype, fp8_as, config.dtype)?;
-    note_fp8(config, fp8_as, precision, group)?;
-    note_unpacked(config, precision, group).map(|()| precision)
+    note_fp8(config, fp8_as, precision, group).map(|()| precision)
 }
 
-/// Notes the weights in 4-bit groups that become floats, with the reason.
-fn note_unpacked(
+/// Notes the weights in 4-bit groups that become floats in a deployment, with the reason.
+///
+/// # Errors
+/// As [`decoder`].
+pub(super) fn note_unpacked(
     config: &ModelConfig,
-    precision: Precision,
+    deployment: &Deployment,
     group: &ProcessGroup,
 ) -> Result<(), Diagnostics> {
     if !group.is_first() || !config.formats.is_quantised() {
         return Ok(());
     }
+    let precision = deployment.on_cards(deployment.precision);
     let program = decoder(config, RunShape::new(1, 1, 1), precision, Head::AllLogits)?;
     let mut reasons: BTreeMap<Unpacked, usize> = BTreeMap::new();
     for reason in program.with_role(Role::Param).filter_map(|id| unpacked(&program, id)) {

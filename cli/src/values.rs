@@ -1,6 +1,6 @@
 //! Option values of several commands: devices, element types, layouts and counts.
 
-use ascend_tp::base::{DType, Diagnostic, Diagnostics, Precision};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics, KvType, Precision};
 use ascend_tp::config::{ModelConfig, QuantisedFormat};
 use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::train::recipe;
@@ -80,6 +80,24 @@ pub(super) enum Fp8As {
     Bf16,
     #[value(help = "8-bit integers with one scale per output; inputs get one scale per token")]
     Int8,
+}
+
+/// Element types of KV caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum KvDtype {
+    #[value(help = "The type of activations")]
+    Auto,
+    #[value(help = "8-bit integers with one f32 scale per token and key head")]
+    Int8,
+}
+
+impl From<KvDtype> for KvType {
+    fn from(dtype: KvDtype) -> Self {
+        match dtype {
+            KvDtype::Auto => Self::Activations,
+            KvDtype::Int8 => Self::Int8,
+        }
+    }
 }
 
 /// Element types of a model of which only the configuration is read.

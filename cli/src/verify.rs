@@ -44,10 +44,12 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let precision = model::precision(&model.config, Some(options.dtype), options.fp8_as, group)?;
+    let precision = precision.with_kv(options.kv_dtype.into());
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
     let (residual, experts) = (options.layout.residual(), options.layout.experts());
     let deployment = Deployment { stages, grid, precision, residual, experts, order, ..of };
+    model::note_unpacked(&model.config, &deployment, group)?;
     let verification = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
     let passed = verification.as_ref().is_some_and(Verification::passed);
@@ -116,6 +118,9 @@ struct VerifyReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     stages: Option<usize>,
     dtype: &'static str,
+    /// Element type of KV caches, if it is not that of activations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_dtype: Option<&'static str>,
     /// Whether every sum was added in a fixed order.
     exact: bool,
     passed: bool,
@@ -232,6 +237,7 @@ impl VerifyReport {
             cards: deployment.cards,
             stages: Some(deployment.stages).filter(|stages| *stages > 1),
             dtype: deployment.precision.name(),
+            kv_dtype: deployment.precision.kv_name(),
             exact: deployment.order == SumOrder::Tree,
             passed: verification.passed(),
             values: verification.values,
@@ -278,10 +284,11 @@ impl std::fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, same_bits, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
+        let caches = self.kv_dtype.map(|dtype| format!(" with {dtype} caches")).unwrap_or_default();
         let order = if self.exact { ", fixed order of sums" } else { "" };
         writeln!(
             f,
-            "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values"
+            "{model} in {dtype}{caches}: 1 card against {cards} of {device}{stages}{order}, {values} values"
         )?;
         if self.exact {
             writeln!(f, "{same_bits} of {values} values have the same bits")?;
@@ -354,6 +361,7 @@ mod tests {
             cards: 3,
             stages: None,
             dtype,
+            kv_dtype: None,
             exact: false,
             passed,
             values: 9,

@@ -52,6 +52,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "adapter",
             "dtype",
             "fp8-as",
+            "kv-dtype",
             "prompt",
             "prompt-file",
             "chat",
@@ -99,6 +100,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "reference",
             "dtype",
             "fp8-as",
+            "kv-dtype",
             "lora",
             "cards",
             "residual",
@@ -113,8 +115,8 @@ const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "explain",
         &[
-            "wide", "help", "model", "dtype", "lora", "cards", "residual", "experts", MESH, "batch",
-            "sequence", "context", "dump", "json", "train", STEP, "card", "profile", "topology",
+            "wide", "help", "model", "dtype", "kv-dtype", "lora", "cards", "residual", "experts", MESH,
+            "batch", "sequence", "context", "dump", "json", "train", STEP, "card", "profile", "topology",
         ],
     ),
     (
@@ -124,6 +126,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "help",
             "model",
             "dtype",
+            "kv-dtype",
             "lora",
             "cards",
             "residual",
@@ -226,6 +229,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "serve",
             "train",
             "dtype",
+            "kv-dtype",
             "why",
             "top",
             "json",

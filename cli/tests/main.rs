@@ -10,6 +10,7 @@ mod data;
 mod doctor;
 mod env;
 mod explain;
+mod formats;
 mod generate;
 mod kernel;
 mod pages;

@@ -105,7 +105,19 @@ pub enum Weights {
     Fp8AsInt8,
 }
 
-/// Precision of a model: the type of activations and KV cache, and the weight representation.
+/// Representation of keys and values in KV caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// Floats of the activations' type.
+    #[default]
+    Activations,
+    /// 8-bit integers with one f32 scale per token and key head. They are quantised when they are
+    /// written, and attention reads products with the scales, rounded to the activations' type.
+    Int8,
+}
+
+/// Precision of a model: the type of activations, and the representation of weights and of KV
+/// caches.
 ///
 /// ```
 /// use ascend_tp::{DType, Precision};
@@ -117,10 +129,12 @@ pub enum Weights {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
-    /// Element type of activations, KV cache, and all weights outside linear layers.
+    /// Element type of activations and of all weights outside linear layers.
     pub activations: DType,
     /// Representation of the weights of linear layers.
     pub weights: Weights,
+    /// Representation of KV caches.
+    pub kv: KvType,
 }
 
 impl Precision {
@@ -132,13 +146,39 @@ impl Precision {
             DType::F16 => DType::F16,
             _ => DType::BF16,
         };
-        Self { activations, weights: Weights::W8A8 }
+        Self { activations, weights: Weights::W8A8, kv: KvType::Activations }
     }
 
     /// Returns weights in fp8 blocks as 8-bit integers, for a checkpoint of type `own`.
     #[must_use]
     pub const fn fp8_as_int8(own: DType) -> Self {
         Self { weights: Weights::Fp8AsInt8, ..Self::w8a8(own) }
+    }
+
+    /// Returns the precision with KV caches in this representation.
+    #[must_use]
+    pub const fn with_kv(self, kv: KvType) -> Self {
+        Self { kv, ..self }
+    }
+
+    /// Returns the name of the type of KV caches, if it is not that of activations.
+    #[must_use]
+    #[doc(hidden)]
+    pub const fn kv_name(self) -> Option<&'static str> {
+        match self.kv {
+            KvType::Activations => None,
+            KvType::Int8 => Some("int8"),
+        }
+    }
+
+    /// Returns the bytes of the keys of a token in one head of size `head_size`, with their scale.
+    #[must_use]
+    #[doc(hidden)]
+    pub const fn key_bytes(self, head_size: usize) -> usize {
+        match self.kv {
+            KvType::Activations => head_size * self.activations.size_bytes(),
+            KvType::Int8 => head_size * DType::I8.size_bytes() + DType::F32.size_bytes(),
+        }
     }
 
     /// Returns the name on the command line and in reports.
@@ -155,17 +195,22 @@ impl Precision {
 
 impl From<DType> for Precision {
     fn from(activations: DType) -> Self {
-        Self { activations, weights: Weights::Float }
+        Self { activations, weights: Weights::Float, kv: KvType::Activations }
     }
 }
 
 impl fmt::Display for Precision {
-    /// Formats as `bf16` or `w8a8 with bf16 activations`.
+    /// Formats as `bf16`, `w8a8 with bf16 activations` or `bf16 with int8 caches`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.weights {
-            Weights::Float | Weights::Unpacked => write!(f, "{}", self.activations),
-            Weights::W8A8 | Weights::Fp8AsInt8 => {
+        let has_floats = matches!(self.weights, Weights::Float | Weights::Unpacked);
+        match (has_floats, self.kv) {
+            (true, KvType::Activations) => write!(f, "{}", self.activations),
+            (true, KvType::Int8) => write!(f, "{} with int8 caches", self.activations),
+            (false, KvType::Activations) => {
                 write!(f, "{} with {} activations", self.name(), self.activations)
+            }
+            (false, KvType::Int8) => {
+                write!(f, "{} with {} activations and int8 caches", self.name(), self.activations)
             }
         }
     }

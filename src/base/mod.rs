@@ -22,7 +22,7 @@ mod units;
 pub use argument::{Argument, Number};
 pub(crate) use defect::defect;
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use dtype::{DType, Precision, UnknownDType, Weights};
+pub use dtype::{DType, KvType, Precision, UnknownDType, Weights};
 pub use host_tensor::{HostData, HostTensor};
 pub(crate) use host_tensor::{indices, round};
 pub(crate) use ids::define_id;

@@ -80,6 +80,11 @@ const fn tokens_after(window: usize) -> i64 {
     if window == 0 { ALL_TOKENS } else { 0 }
 }
 
+/// `keyAntiquantMode` and `valueAntiquantMode`: one scale per token and head, in blocks.
+const fn scale_mode(scales: Option<CallOperand<'_>>) -> i64 {
+    if scales.is_some() { 5 } else { 0 }
+}
+
 /// Returns a list of one tensor, or NULL.
 fn list(tensor: Option<CallOperand<'_>>) -> Argument<CallOperand<'_>> {
     tensor.map_or(Argument::Absent, |tensor| Argument::Tensors(vec![tensor]))
@@ -204,6 +209,8 @@ super::calls! {
     Muls "aclnnMuls" { read x, write out, with by: Number } (x, by, out)
     /// The operator computes `out = x + by`.
     Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
+    /// The operator computes `out = floor(x / by)`.
+    FloorDivides "aclnnFloorDivides" { read x, write out, with by: Number } (x, by, out)
     /// The operator computes `out = sigmoid(x)`.
     Sigmoid "aclnnSigmoid" { read x, write out } (x, out)
     /// `out = ln(1 + e^x)`, and `x` above 20.
@@ -279,14 +286,15 @@ super::calls! {
     /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key; without a
     /// mask, each token reads all keys. With a table `[b,w]`, `k` and `v` are blocks
     /// `[n,block,k·d]`, the table has the blocks of each sequence, and `lengths[b]` is a host list:
-    /// see [`Call::lengths`].
+    /// see [`Call::lengths`]. Blocks of i8 have scales `[n,kv_heads,block]`, f32, for a single
+    /// query position.
     ///
     /// With sparse mode 0 the mask is as given. With 3 and 4 it is a triangle of 2048 tokens for
     /// all sizes, the last token reads the last key, and each earlier one reads one key less; with
     /// 4 a token reads `window` keys. Otherwise `window` is 0.
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
-        far_read q, far_read k, far_read v, maybe_read mask, maybe_read table, maybe_read lengths, far_write out,
-        with heads: usize, with kv_heads: usize, with scale: f64, with block: usize, with sparse_mode: usize,
+        far_read q, far_read k, far_read v, maybe_read mask, maybe_read table, maybe_read k_scale, maybe_read v_scale,
+        maybe_read lengths, far_write out, with heads: usize, with kv_heads: usize, with scale: f64, with block: usize, with sparse_mode: usize,
         with window: usize
     } (
         // query, key, value, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv
@@ -297,7 +305,7 @@ super::calls! {
         // blockTable, queryPaddingSize, kvPaddingSize
         table, NONE, NONE,
         // keyAntiquantScale, keyAntiquantOffset, valueAntiquantScale, valueAntiquantOffset
-        NONE, NONE, NONE, NONE,
+        k_scale, NONE, v_scale, NONE,
         // keySharedPrefix, valueSharedPrefix, actualSharedPrefixLen
         NONE, NONE, NONE,
         // numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads
@@ -305,7 +313,7 @@ super::calls! {
         // sparseMode, innerPrecise (sums in full precision), blockSize, antiquantMode
         sparse_mode, 0_i64, block, 0_i64,
         // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
-        false, 0_i64, 0_i64, out, NONE,
+        false, scale_mode(k_scale), scale_mode(v_scale), out, NONE,
     )
     /// Attention with the statistics that its gradient needs. `max` and `sum` are f32 `[b,n,s,8]`:
     /// the maximum score of each row and the sum of exponentials relative to it, each repeated

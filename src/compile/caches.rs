@@ -21,6 +21,9 @@ use crate::schedule::Plan;
 /// border in each of two steps in flight, and one at the end of a prefix for later requests.
 const STATES_OF_SEQUENCE: usize = 4;
 
+/// Unit of the tokens of a block of 8-bit integers (CANN's documentation of the fused attention).
+const INT8_BLOCK: usize = 32;
+
 /// Caches of layers that share a table, with the blocks that a serving session shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSize {
@@ -150,6 +153,20 @@ impl Deployment {
             let problem = Diagnostic::new("cache blocks", "end within the chunks of recurrent layers");
             let expected = format!("a multiple of {CHUNK} tokens");
             problems.push(problem.expected(expected).found(self.block_tokens));
+        }
+    }
+
+    /// Reports everything that caches of 8-bit integers do not fit.
+    pub(super) fn check_int8_caches(&self, config: &ModelConfig, problems: &mut Diagnostics) {
+        let problem = |message: &str| Diagnostic::new("--kv-dtype int8", message);
+        if (0..config.layers).any(|layer| config.layer(layer).latent().is_some()) {
+            let problem = problem("latent attention has no key and value heads with a scale each");
+            let problem = problem.expected("a model with key and value heads").found("latent attention");
+            problems.push(problem.help("remove --kv-dtype int8"));
+        }
+        if !self.block_tokens.is_multiple_of(INT8_BLOCK) {
+            let problem = problem("cache blocks have a number of tokens that CANN does not take");
+            problems.push(problem.expected(format!("a multiple of {INT8_BLOCK}")).found(self.block_tokens));
         }
     }
 

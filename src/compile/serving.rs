@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::Deployment;
 use super::caches::Windowed;
-use crate::base::Diagnostics;
+use crate::base::{Diagnostics, KvType};
 use crate::config::ModelConfig;
 use crate::placement::Residual;
 use crate::program::Program;
@@ -131,6 +131,8 @@ impl Deployment {
             widest = widest.min(CacheGroup::widest_table(window, tokens, self.block_tokens));
         }
         let is_fused = fused_attention_takes(self.precision.activations, config.head_dim);
+        // Fused attention over 8-bit integers has one token per row.
+        let is_fused = is_fused && (tokens == 1 || self.precision.kv == KvType::Activations);
         if is_fused && config.attentions().all(|attention| attention.score_cap.is_none()) {
             return vec![widest];
         }

@@ -24,6 +24,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::fields::{Fields, ShortJson};
+use super::tower::TEXT_NAMES;
 use crate::base::{Diagnostic, Packing, ScaleGroup};
 
 pub use description::{DESCRIPTIONS, Description};
@@ -110,16 +111,20 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// Returns the format of a layer by its name in the checkpoint, such as
-    /// `model.layers.0.mlp.down_proj`.
+    /// Returns the format of a layer by its name in a text model, such as
+    /// `model.layers.0.mlp.down_proj`. Files of images and text can name the layer as in
+    /// [`TEXT_NAMES`].
     #[must_use]
     pub fn of(&self, layer: &str) -> WeightFormat {
-        if let Some(format) = self.named.get(layer) {
+        let in_tower = |(tower, text): &(&str, &str)| Some(format!("{tower}{}", layer.strip_prefix(text)?));
+        let names: Vec<String> =
+            std::iter::once(layer.to_owned()).chain(TEXT_NAMES.iter().filter_map(in_tower)).collect();
+        if let Some(format) = names.iter().find_map(|name| self.named.get(name)) {
             return *format;
         }
         self.rules
             .iter()
-            .find(|rule| rule.layer.is_match(layer))
+            .find(|rule| names.iter().any(|name| rule.layer.is_match(name)))
             .map_or(WeightFormat::Float, |rule| rule.format)
     }
 

@@ -47,3 +47,4 @@ pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};
 pub use rope::{LengthDependence, Rope, RopeScaling, RotaryPairing};
 pub use tensors::Parameters;
+pub(crate) use tower::TEXT_NAMES;

@@ -5,7 +5,7 @@
 //! Invariants: keys that a file can have in the whole object or in `text_config` agree. Keys of the
 //! whole object are judged as in files of text models, except for descriptions of images.
 //!
-//! Not here: names of tensors (`weights/tower.rs`).
+//! Not here: the tensors of a file (`weights/checkpoint/names.rs`).
 
 use serde_json::{Map, Value, json};
 
@@ -19,11 +19,13 @@ use crate::base::{DType, Diagnostic, Diagnostics};
 /// The object of the text tower.
 pub(super) const TEXT: &str = "text_config";
 
-/// Key of the formats of quantised weights.
-const QUANTISED: &str = "quantization_config";
-
 /// Keys that can be in either object.
-const SHARED: [&str; 3] = ["tie_word_embeddings", "dtype", "torch_dtype"];
+const SHARED: [&str; 4] = ["tie_word_embeddings", "dtype", "torch_dtype", "quantization_config"];
+
+/// Beginnings of names of text tensors in models of images and text, and of the names in text
+/// models. The first match counts.
+pub(crate) const TEXT_NAMES: [(&str, &str); 3] =
+    [("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", "")];
 
 /// Reads the text tower. `weights` returns the element type of a file that names none.
 pub(super) fn read(
@@ -59,12 +61,6 @@ pub(super) fn read(
                     .found(ShortJson(outer)),
             );
         }
-    }
-    let inner = text.get(QUANTISED).map(|_| text.place(QUANTISED));
-    if let Some(place) = fields.get(QUANTISED).map(|_| fields.place(QUANTISED)).or(inner) {
-        let text = "quantised weights are not supported in files of images and text";
-        fields.report(Diagnostic::new(place, text).help("use the checkpoint in floats"));
-        return None;
     }
     let config = model::read(&mut text, family, weights);
     fields.absorb(text);

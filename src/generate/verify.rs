@@ -29,7 +29,7 @@ mod values;
 
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Precision};
+use crate::base::{DType, Diagnostic, Diagnostics, KvType, Precision};
 use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
@@ -45,7 +45,7 @@ use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
 use alone::OpsAlone;
-use bound::{magnitude, quantised_products, relative};
+use bound::{has_integers, magnitude, relative};
 use greedy::VerifySetup;
 pub use reference::Reference;
 use values::{WholeValues, keep_worse, put, worst};
@@ -224,7 +224,7 @@ pub fn verify_on(
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
     let (precision, Reference { batch, sequence, .. }) = (deployment.precision, reference);
-    if deployment.stages != 1 || deployment.order == SumOrder::Tree {
+    if deployment.stages != 1 || deployment.order == SumOrder::Tree || precision.kv == KvType::Int8 {
         Deployment { batch: *batch, ..*deployment }.check(&model.config)?;
     }
     let longest = model.config.max_positions;
@@ -259,7 +259,7 @@ pub fn verify_on(
     let checked = group.is_first().then(|| alone.ops(program, precision, reference, &values));
     let checked = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     verification.alone = checked.unwrap_or_default();
-    if program.ops.values().iter().any(|op| quantised_products(&op.kind) > 0) {
+    if program.ops.values().iter().any(|op| has_integers(&op.kind)) {
         let around = Precision { activations: DType::F32, ..precision };
         verification.around = many.around(&alone, around, reference)?;
     }
@@ -267,7 +267,7 @@ pub fn verify_on(
     let roundings = known.roundings(program, precision, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let bound = |program: &Program, precision, of| {
-            let after = roundings.after(program, precision, program.ops.len());
+            let after = roundings.against_floats(program, precision, program.ops.len());
             relative(program, precision, after) * magnitude(of)
         };
         let exact = match exact {

@@ -68,7 +68,7 @@ impl Known {
     /// Returns whether the tensor is an input or a constant, which no op overwrites.
     #[must_use]
     pub const fn is_of_input(&self) -> bool {
-        matches!(self.what, Derived::Hidden { .. } | Derived::Triangle | Derived::Constant(_))
+        !matches!(self.what, Derived::Largest(_))
     }
 }
 
@@ -80,6 +80,10 @@ enum Derived {
     Hidden { length: usize, window: Option<usize>, skipped: usize },
     /// The mask of later tokens for any positions, twice.
     Triangle,
+    /// The places of scales `[b·s·heads]` in `[n,heads,block]`, of tokens in these slots, twice.
+    ScalePlaces { heads: usize, block: usize },
+    /// The table of as many blocks, in their order, twice.
+    Ordered,
     /// A vector with one f32 number, given by its bits, twice. It is stored under its own view.
     Constant(u32),
 }
@@ -632,6 +636,8 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
                 v,
                 mask,
                 table,
+                k_scale: None,
+                v_scale: None,
                 lengths,
                 out,
                 heads,

@@ -659,24 +659,24 @@ impl Kind {
     /// Returns ring attention for attention, and other ops unchanged.
     #[must_use]
     pub fn around(self) -> Self {
-        match self {
-            Self::Attention { scale } => Self::RingAttention { axes: Vec::new(), scale },
-            other => other,
-        }
+        let Self::Attention { scale } = self else { return self };
+        Self::RingAttention { axes: Vec::new(), scale }
     }
 
     /// Returns the op for a cache that is one pool. Ops without pools are unchanged.
     #[must_use]
     pub fn in_one_pool(&self) -> Self {
-        match *self {
-            Self::WriteSlots { .. } => Self::WriteSlots { pools: 1 },
-            Self::ReadStates { .. } => Self::ReadStates { pools: 1 },
-            Self::WriteStates { .. } => Self::WriteStates { pools: 1 },
-            Self::BlockAttention { scale, cap, window, skipped, .. } => {
-                Self::BlockAttention { scale, cap, window, skipped, pools: 1 }
-            }
-            ref other => other.clone(),
+        let mut kind = self.clone();
+        if let Self::WriteSlots { pools }
+        | Self::WriteScales { pools }
+        | Self::ReadStates { pools }
+        | Self::WriteStates { pools }
+        | Self::BlockAttention { pools, .. }
+        | Self::QuantBlockAttention { pools, .. } = &mut kind
+        {
+            *pools = 1;
         }
+        kind
     }
 
     /// Sets the axes of an op that computes and communicates. Other ops are unchanged.

@@ -24,12 +24,18 @@ pub fn launch(call: &Call) -> Launch {
         operator: call.name(),
         operands: operands(call).map(|(view, access)| operand(view, access)).collect(),
     };
-    if let Call::FusedAttention { table: Some(table), block, kv_heads, .. } = call {
-        for cache in launch.operands.iter_mut().skip(1).take(2) {
-            let size = cache.dims.last().copied().unwrap_or_default() / (*kv_heads).max(1);
+    if let Call::FusedAttention { table: Some(table), block, kv_heads, mask, k_scale, .. } = call {
+        let read = |cache: &mut LaunchOperand, size: usize| {
             cache.dims = vec![table.shape[0], table.shape[1] * block, *kv_heads, size];
             cache.distinct = cache.dims.iter().product();
+        };
+        for cache in launch.operands.iter_mut().skip(1).take(2) {
+            read(cache, cache.dims.last().copied().unwrap_or_default() / (*kv_heads).max(1));
         }
+        // Scales follow the table, which follows the optional mask.
+        let before = 4 + usize::from(mask.is_some());
+        let scales = launch.operands.iter_mut().skip(before).take(if k_scale.is_some() { 2 } else { 0 });
+        scales.for_each(|scales| read(scales, 1));
     }
     launch
 }
@@ -250,6 +256,8 @@ mod tests {
             v,
             mask,
             table,
+            k_scale: None,
+            v_scale: None,
             lengths,
             out,
             heads,

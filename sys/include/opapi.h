@@ -66,6 +66,7 @@ ACLNN_OPERATOR(aclnnSub, const aclTensor *self, const aclTensor *other, const ac
 ACLNN_OPERATOR(aclnnMul, const aclTensor *self, const aclTensor *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnMuls, const aclTensor *self, const aclScalar *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnDiv, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnFloorDivides, const aclTensor *self, const aclScalar *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnLerp, const aclTensor *self, const aclTensor *end, const aclTensor *weight, aclTensor *out)
 ACLNN_OPERATOR(aclnnAbs, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnNeg, const aclTensor *self, aclTensor *out)

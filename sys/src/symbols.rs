@@ -282,6 +282,7 @@ macro_rules! for_each_symbol {
         aclnnMul, aclnnMulGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         aclnnMuls, aclnnMulsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         aclnnDiv, aclnnDivGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
+        aclnnFloorDivides, aclnnFloorDividesGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         aclnnLerp, aclnnLerpGetWorkspaceSize(self_: *const aclTensor, end: *const aclTensor, weight: *const aclTensor, out: *mut aclTensor);
         aclnnAbs, aclnnAbsGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnNeg, aclnnNegGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
@@ -516,7 +517,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnExpm1, aclnnExpm1GetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnFloor, aclnnFloorGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnFloorDivide, aclnnFloorDivideGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
-        ["8.1"] aclnnFloorDivides, aclnnFloorDividesGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnFmodScalar, aclnnFmodScalarGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnFmodTensor, aclnnFmodTensorGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnFrac, aclnnFracGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);

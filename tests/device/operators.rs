@@ -201,6 +201,8 @@ fn attention_under_a_mask() {
             v,
             mask,
             table,
+            k_scale: None,
+            v_scale: None,
             lengths,
             out,
             heads,

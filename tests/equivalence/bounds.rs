@@ -31,6 +31,27 @@ const fn underflow(dtype: DType) -> f64 {
     }
 }
 
+/// Returns whether an op moves, compares or chooses elements, or rounds as its meaning does.
+const fn is_exact(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Embed
+            | Kind::Take
+            | Kind::Hide
+            | Kind::Permute { .. }
+            | Kind::WriteSlots { .. }
+            | Kind::WriteScales { .. }
+            | Kind::ReduceMax { .. }
+            | Kind::IndexOf
+            | Kind::Narrow { .. }
+            | Kind::Concat { .. }
+            | Kind::Choose { .. }
+            | Kind::Pick
+            | Kind::RowScale { .. }
+            | Kind::Quantise { .. }
+    )
+}
+
 /// Returns the bound for each element of `op`'s result. `expected` is its meaning on `operands`,
 /// `magnitude` the sum of the absolute partial sums.
 pub(crate) fn bound(
@@ -50,21 +71,7 @@ pub(crate) fn bound(
         results[result].floats().iter().map(|x| f64::from(*x)).collect()
     };
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
-        Kind::Embed
-        | Kind::Take
-        | Kind::Hide
-        | Kind::Permute { .. }
-        | Kind::WriteSlots { .. }
-        | Kind::ReduceMax { .. }
-        | Kind::IndexOf
-        | Kind::Narrow { .. }
-        | Kind::Concat { .. }
-        | Kind::Choose { .. }
-        | Kind::Pick
-        | Kind::RowScale { .. }
-        | Kind::Quantise { .. } => {
-            return vec![0.0; expected.shape.elems()];
-        }
+        kind if is_exact(kind) => return vec![0.0; expected.shape.elems()],
         Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
         Kind::MatMul { spec } | Kind::TreeMatMul { spec } => {
             let sizes = spec.x().chars().zip(operands[0].shape.iter());
@@ -135,6 +142,18 @@ pub(crate) fn bound(
             let length = (operands[1].shape[1] * operands[3].shape[1]) as f64;
             let capped = if cap.is_some() { 2.0 } else { 1.0 };
             let bounds = attention(capped * scale, [u, length], operands, expected);
+            return bounds.into_iter().map(|bound| capped * bound).collect();
+        }
+        // All cards round the same products of integers and scales.
+        Kind::QuantBlockAttention { scale, cap, .. } => {
+            let length = (operands[1].shape[1] * operands[5].shape[1]) as f64;
+            let capped = if cap.is_some() { 2.0 } else { 1.0 };
+            let caches = [2, 4].map(|scales| {
+                let largest = 128.0 * largest(operands[scales]) * (1.0 + u);
+                HostTensor::float([1], DType::F32, vec![largest as f32])
+            });
+            let floats = [operands[0], &caches[0], &caches[1]];
+            let bounds = attention(capped * scale, [u, length], &floats, expected);
             return bounds.into_iter().map(|bound| capped * bound).collect();
         }
         movement => panic!("{} has no meaning of its own", movement.row().name),

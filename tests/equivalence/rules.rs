@@ -41,6 +41,8 @@ enum Holds {
     Mask,
     /// A cache of zeros.
     Cache,
+    /// A cache of 8-bit zeros.
+    ByteCache,
     /// Different places below this number, for up to as many elements in a row.
     Places(usize),
     /// Blocks below this number, i32.
@@ -56,7 +58,7 @@ struct Sample {
 
 /// Ops on caches in blocks. The sizes of the pools suit the cards of the tests.
 fn samples_of_blocks() -> Vec<Sample> {
-    use Holds::{Blocks, Cache, Floats, Fractions, Indices, Places};
+    use Holds::{Blocks, ByteCache, Bytes, Cache, Floats, Fractions, Indices, Magnitudes, Places};
     let written = |pools: usize, cache: &[usize], places: usize| {
         let new = [4, 3, cache[2], cache[3]];
         let new = (&new[..], Floats(DType::F32));
@@ -70,7 +72,37 @@ fn samples_of_blocks() -> Vec<Sample> {
         let table = (&[4_usize, 3][..], Blocks(8 / pools));
         sample(kind, &[queries, (&cache, Fractions), (&cache, Fractions), table, tokens, (&[4], Indices(1))])
     };
+    let written_bytes = |pools: usize, cache: &[usize], places: usize| {
+        let new = [4, 3, cache[2], cache[3]];
+        let operands = [(cache, ByteCache), (&new[..], Bytes), (&[4, 3][..], Places(places))];
+        sample(Kind::WriteSlots { pools }, &operands)
+    };
+    let written_scales = |pools: usize, scales: &[usize], places: usize| {
+        let new = [4, 3, scales[1]];
+        let operands = [(scales, Cache), (&new[..], Magnitudes), (&[4, 3][..], Places(places))];
+        sample(Kind::WriteScales { pools }, &operands)
+    };
+    // Queries `[b,s,k,g,d]` and blocks of `t` tokens.
+    let read_bytes = |pools: usize, q: [usize; 5], t: usize, cap: Option<f64>| {
+        let window = (pools > 1).then_some(3);
+        let kind = Kind::QuantBlockAttention { scale: 1.0 / 1024.0, cap, window, skipped: 0, pools };
+        let [b, s, k, _, d] = q;
+        let (cache, scales) = ([8, t, k, d], [8, k, t]);
+        let inputs: [(&[usize], Holds); 3] =
+            [(&[b, 3], Blocks(8 / pools)), (&[b, s], Indices(3 * t)), (&[b], Indices(1))];
+        let caches: [(&[usize], Holds); 4] =
+            [(&cache, Bytes), (&scales, Magnitudes), (&cache, Bytes), (&scales, Magnitudes)];
+        sample(kind, &[&[(&q[..], Floats(DType::F32))][..], &caches, &inputs].concat())
+    };
     vec![
+        written_bytes(1, &[8, 2, 3, 2], 16),
+        written_bytes(2, &[8, 4, 3, 2], 16),
+        written_scales(1, &[8, 3, 2], 16),
+        written_scales(2, &[8, 3, 4], 16),
+        written_scales(4, &[8, 1, 5], 10),
+        read_bytes(1, [4, 3, 3, 2, 4], 2, Some(2.0)),
+        read_bytes(4, [4, 3, 3, 2, 4], 2, None),
+        read_bytes(2, [4, 1, 3, 2, 4], 2, None),
         written(1, &[8, 2, 3, 2], 16),
         written(2, &[8, 4, 3, 2], 16),
         written(4, &[8, 5, 1, 2], 10),
@@ -252,21 +284,30 @@ fn samples() -> Vec<Sample> {
 
 impl Sample {
     fn is_state(&self, operand: usize) -> bool {
-        matches!(self.operands[operand].1, Holds::Cache)
+        matches!(self.operands[operand].1, Holds::Cache | Holds::ByteCache)
     }
 
     /// Returns the operands that are caches in blocks.
     fn caches(&self) -> &'static [usize] {
         match self.kind {
-            Kind::WriteSlots { .. } => &[0],
+            Kind::WriteSlots { .. } | Kind::WriteScales { .. } => &[0],
             Kind::BlockAttention { .. } => &[1, 2],
+            Kind::QuantBlockAttention { .. } => &[1, 2, 3, 4],
             _ => &[],
         }
     }
 
+    /// Returns the dim of the tokens in the blocks of operand 0, which stays whole.
+    fn token_dim(&self) -> usize {
+        if matches!(self.kind, Kind::WriteScales { .. }) { 2 } else { 1 }
+    }
+
     fn pools(&self) -> usize {
         match self.kind {
-            Kind::WriteSlots { pools } | Kind::BlockAttention { pools, .. } => pools,
+            Kind::WriteSlots { pools }
+            | Kind::WriteScales { pools }
+            | Kind::BlockAttention { pools, .. }
+            | Kind::QuantBlockAttention { pools, .. } => pools,
             _ => 1,
         }
     }
@@ -277,7 +318,7 @@ impl Sample {
             Holds::Indices(_) | Holds::Places(_) => DType::I64,
             Holds::Blocks(_) | Holds::Words => DType::I32,
             Holds::Mask => DType::Bool,
-            Holds::Bytes => DType::I8,
+            Holds::Bytes | Holds::ByteCache => DType::I8,
             Holds::Fractions | Holds::Magnitudes | Holds::Largest | Holds::Cache => DType::F32,
         }
     }
@@ -342,6 +383,7 @@ impl Sample {
                 HostTensor::float(shape, DType::F32, largest.take(elems).collect())
             }
             Holds::Cache => HostTensor::zeros(shape, DType::F32),
+            Holds::ByteCache => HostTensor::zeros(shape, DType::I8),
         }
     }
 }
@@ -490,8 +532,8 @@ fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
 #[test]
 fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
-    // Seven operands have too many layouts for a test. The other test draws a few layouts. With six,
-    // an op takes as long as ten others.
+    // Seven operands have too many layouts for a test. The other test draws a few layouts. With
+    // six, an op takes as long as ten others.
     let has_few = |at: usize, sample: &Sample| match sample.operands.len() {
         0..6 => true,
         6 => is_sampled(at, 4),
@@ -568,7 +610,7 @@ fn parallelize_suits_every_layout_of_the_operands() {
             let mut all = product(&lists);
             all.retain(|on| {
                 let splits = on[0] == OnAxis::Sharded(0) && !sample.pools().is_multiple_of(cards);
-                !(sample.is_state(0) && (on[0] == OnAxis::Sharded(1) || splits))
+                !(sample.is_state(0) && (on[0] == OnAxis::Sharded(sample.token_dim()) || splits))
             });
             let drawn = Random::new(seed()).shuffled(all.len());
             let combinations: Vec<Combination> = first_cases(&drawn, LAYOUTS)

@@ -146,6 +146,10 @@ fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
             .map(|by| Kind::BlockAttention { scale: scale * by, cap, window, skipped, pools })
             .map(|kind| ("attention scale", kind))
             .into(),
+        &Kind::QuantBlockAttention { scale, cap, window, skipped, pools } => [2.0, 0.5, -1.0, 0.0, scale]
+            .map(|by| Kind::QuantBlockAttention { scale: scale * by, cap, window, skipped, pools })
+            .map(|kind| ("attention scale", kind))
+            .into(),
         Kind::RmsNorm { epsilon } => {
             vec![("norm epsilon", Kind::RmsNorm { epsilon: epsilon * 1e4 })]
         }

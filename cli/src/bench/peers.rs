@@ -336,7 +336,7 @@ pub(super) enum LlamaVocabulary {
 pub(super) struct LlamaModel(Unnamed);
 
 impl LlamaModel {
-    /// Writes the file, or returns what is missing.
+    /// Writes the file, or returns the missing part.
     pub(super) fn new(
         threads: usize,
         limit: Duration,

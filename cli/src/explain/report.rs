@@ -8,7 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
 use ascend_tp::program::models::{
-    GroupDim, Head, QuantisedWeight, group_dims, layer_of, quantised_weight, unpacked,
+    CACHE_SCALES, GroupDim, Head, QuantisedWeight, group_dims, layer_of, quantised_weight, unpacked,
 };
 use ascend_tp::program::{OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
@@ -24,6 +24,9 @@ pub(super) struct ExplainReport {
     pub(super) layers: usize,
     pub(super) parameters: u64,
     pub(super) dtype: &'static str,
+    /// Element type of KV caches, if it is not that of activations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kv_dtype: Option<&'static str>,
     pub(super) cards: usize,
     pub(super) mesh: String,
     pub(super) program: PassReport,
@@ -211,6 +214,7 @@ impl ExplainReport {
             layers: config.layers,
             parameters: parameters(&shown.program),
             dtype: request.deployment.precision.name(),
+            kv_dtype: request.deployment.precision.kv_name(),
             cards: request.mesh.cards(),
             mesh: request.mesh.to_string(),
             program: pass(request, shown),
@@ -439,7 +443,11 @@ fn memory(plans: &[Plan]) -> CardBytes {
     // The bytes of the caches, without the alignment of their buffers.
     let kv_per_token = fullest.map_or(0, |plan| {
         let of_token = |state: &ascend_tp::schedule::plan::Tensor| {
-            let elems: usize = state.ranges[2..].iter().map(std::ops::Range::len).product();
+            let elems: usize = if state.name.ends_with(CACHE_SCALES) {
+                state.ranges[1].len()
+            } else {
+                state.ranges[2..].iter().map(std::ops::Range::len).product()
+            };
             Bytes::of(elems, state.dtype.size_bytes()).0
         };
         plan.states.iter().map(of_token).sum()

@@ -17,12 +17,13 @@ pub(super) fn render(report: &ExplainReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} ({}): {}, {} parameters, {} on {}, {}",
+        "{} ({}): {}, {} parameters, {}{} on {}, {}",
         report.model,
         report.architecture,
         counted(report.layers, "layer"),
         in_billions(report.parameters),
         report.dtype,
+        report.kv_dtype.map(|dtype| format!(" with {dtype} caches")).unwrap_or_default(),
         counted(report.cards, "card"),
         report.mesh,
     );

@@ -160,7 +160,7 @@ fn table_of(name: &str, way: &str, rounds: &[ServeRound]) -> MeasuredTable {
     table
 }
 
-/// Number of rounds in which both sides take turns.
+/// Number of rounds, where both sides take turns.
 #[must_use]
 pub(crate) const fn rounds(effort: Effort) -> usize {
     match effort {

@@ -4,7 +4,7 @@ use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::site::SiteOptions;
-use crate::values::PlannedPrecision;
+use crate::values::{KvDtype, PlannedPrecision};
 
 pub(crate) const EXAMPLES: &str = "\
 Reads only config.json; needs no weights and no card.
@@ -42,6 +42,9 @@ pub(crate) struct PlanOptions {
     /// the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PlannedPrecision>,
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE", conflicts_with = "train")]
+    pub(super) kv_dtype: KvDtype,
     /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager; for training
     /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]

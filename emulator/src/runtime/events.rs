@@ -152,7 +152,7 @@ impl Machine {
         })
     }
 
-    /// Waits until the event's word reaches the value of its last record.
+    /// Waits until the event's word reaches the value of the last record.
     fn await_signal_event(
         &self,
         state: &mut MachineState,

@@ -88,8 +88,8 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let input = |input| Setting { input, ..setting.clone() };
     changes.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
     if setting.precision.weights == Weights::Float && !setting.model.formats.is_quantised() {
-        let quantised =
-            Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
+        let Precision { activations, kv, .. } = setting.precision;
+        let quantised = Setting { precision: Precision::w8a8(activations).with_kv(kv), ..setting.clone() };
         if !is_hopeless(&quantised) && fits(&quantised)? {
             changes.push("--dtype w8a8".to_owned());
         }
@@ -219,7 +219,8 @@ fn certain_bytes(setting: &Setting) -> u128 {
     let element = setting.precision.activations.size_bytes();
     let tensor = (cards / setting.stages.max(1)).max(1);
     let layers = model.layers / setting.stages.max(1);
-    let keys = product([2 * layers, model.kv_heads.div_ceil(tensor) * model.head_dim, element, *batch]);
+    let each = setting.precision.key_bytes(model.head_dim);
+    let keys = product([2 * layers, model.kv_heads.div_ceil(tensor), each, *batch]);
     let activation = match setting.residual {
         Residual::Replicate => product([*batch, *input, model.hidden_size, element]),
         Residual::Seq => 0,

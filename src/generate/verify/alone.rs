@@ -169,6 +169,7 @@ pub(super) fn around(
             Kind::QuantExperts => {
                 roundings.integers = roundings.after(program, precision, index + 1).integers;
             }
+            Kind::QuantBlockAttention { .. } => roundings = one.behind(program, op, roundings),
             Kind::QuantMatMul { .. } | Kind::StaticMatMul { .. } => {
                 roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default();
             }

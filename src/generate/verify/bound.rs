@@ -24,8 +24,14 @@
 //! step. With f32 around the products, an integer differs only within the float error of a rounding
 //! edge. So a share of the integers can differ, which is twice the error relative to a step. If the
 //! integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² / Σ q²)`.
+//!
+//! A cache of integers has one scale per token and head, which is a step. `amplify` computes the
+//! error of attention if each number is off by one step. Between one card and many all of it
+//! counts, because a single number at a rounding edge can decide a result of few keys. Between
+//! integers and floats, a number is off by at most half a step: a quarter of a squared step.
 
-use crate::base::{DType, Precision};
+use super::amplify::Amplification;
+use crate::base::{DType, KvType, Precision};
 use crate::program::{Kind, Program, Role};
 
 /// Bound as a multiple of the expected rounding error.
@@ -47,7 +53,10 @@ pub(super) struct Roundings {
     pub(super) cancelled: f64,
     /// Factor of squared errors of the smallest cancelled row of the layer.
     pub(super) smallest_row: f64,
-    /// Squared relative errors of rows of integers, added over quantised products.
+    /// Squared relative errors if each number of integer caches is off by one step, added over
+    /// attention ops.
+    pub(super) steps: f64,
+    /// Squared relative errors of integers, added over quantised products and attention ops.
     pub(super) integers: f64,
 }
 
@@ -55,14 +64,29 @@ impl Roundings {
     /// Returns the roundings after `ops` ops, if any integer may differ.
     pub(super) fn after(self, program: &Program, precision: Precision, ops: usize) -> Self {
         let products: usize = program.ops.values()[..ops].iter().map(|op| quantised_products(&op.kind)).sum();
-        let of_floats = Self { ops, integers: 0.0, ..self };
-        let differing = (2.0 * relative(program, precision, of_floats) / STEP).min(1.0);
-        Self { integers: products as f64 * differing * STEP * STEP, ..of_floats }
+        let counted = Self { ops, ..self };
+        let differing = counted.differing(program, precision);
+        let steps = if precision.kv == KvType::Int8 { self.steps } else { 0.0 };
+        Self { integers: differing * products as f64 * STEP * STEP + steps, ..counted }
     }
 
-    /// Returns the roundings after attention with this factor of squared errors.
-    pub(super) fn amplified_by(self, factor: f64) -> Self {
-        Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
+    /// As [`Self::after`], for the difference from a program with caches of floats.
+    pub(super) fn against_floats(self, program: &Program, precision: Precision, ops: usize) -> Self {
+        let found = Self { steps: 0.0, ..self }.after(program, precision, ops);
+        let steps = if precision.kv == KvType::Int8 { self.steps } else { 0.0 };
+        Self { integers: found.integers + steps / 4.0, ..found }
+    }
+
+    /// Returns the share of integers that may differ.
+    fn differing(self, program: &Program, precision: Precision) -> f64 {
+        (2.0 * relative(program, precision, Self { integers: 0.0, ..self }) / STEP).min(1.0)
+    }
+
+    /// Returns the roundings after attention.
+    pub(super) fn amplified_by(self, Amplification { factor, steps }: Amplification) -> Self {
+        let amplified = self.amplified + factor * (self.ops as f64 + self.sums + self.amplified);
+        let steps = self.steps * (1.0 + factor) + steps;
+        Self { amplified, steps, integers: self.integers + steps - self.steps, ..self }
     }
 
     /// Returns the roundings after a norm of cancelled rows with these factors of squared errors.
@@ -82,6 +106,11 @@ pub(super) const fn quantised_products(kind: &Kind) -> usize {
     }
 }
 
+/// Returns whether an op multiplies integers that are quantised at run time.
+pub(super) const fn has_integers(kind: &Kind) -> bool {
+    quantised_products(kind) > 0 || matches!(kind, Kind::QuantBlockAttention { .. })
+}
+
 /// Returns the additional roundings of a sum over cards. `sizes` are the largest elements of the
 /// partial sums, relative to the sum. `cards` is the number of partial sums per element.
 pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
@@ -97,7 +126,7 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
-    let Roundings { ops, sums, amplified, cancelled, smallest_row, integers } = roundings;
+    let Roundings { ops, sums, amplified, cancelled, smallest_row, integers, steps: _ } = roundings;
     let squares = (ops as f64 + cancelled) * (accumulated + rounded).powi(2)
         + (sums + amplified) * rounded * rounded
         + integers;

@@ -136,7 +136,8 @@ impl VerifySetup<'_> {
         }
         let on_cards = deployment.on_cards(precision);
         let program = decoder(config, deployment.step(config), on_cards, Head::LastLogits)?;
-        let bound = relative(&program, precision, roundings.after(&program, precision, program.ops.len()));
+        let roundings = roundings.against_floats(&program, precision, program.ops.len());
+        let bound = relative(&program, precision, roundings);
         Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }
 }

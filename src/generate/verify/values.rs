@@ -10,7 +10,7 @@ use super::{Difference, Verification};
 use crate::base::HostData;
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
-use crate::program::interpret::blocks::rows_of_sequences;
+use crate::program::interpret::blocks::{dequantised, rows_of_sequences};
 use crate::program::models::{CacheBlocks, CacheGroup, CacheNames, OUT, RULE, RunShape, cache_inputs};
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
@@ -128,10 +128,27 @@ impl WholeValues {
             return before.cancelled_by(cancelled(x.floats(), width, epsilon));
         }
         // The slope of a cap is at most 1.
-        let Kind::BlockAttention { scale, pools, .. } = op.kind else { return before };
-        let [Some(q), Some(keys), Some(values)] = [0, 1, 2].map(|at| self.whole(op.operands[at])) else {
+        let (Kind::BlockAttention { scale, pools, .. } | Kind::QuantBlockAttention { scale, pools, .. }) =
+            op.kind
+        else {
             return before;
         };
+        let operands = op.operands.iter().map(|operand| self.whole(*operand));
+        let (q, numbers, steps) = match operands.collect::<Vec<_>>()[..] {
+            [Some(q), Some(keys), Some(values), _, _, _] => (q, [keys.clone(), values.clone()], None),
+            [Some(q), Some(keys), Some(of_keys), Some(values), Some(of_values), _, _, _] => {
+                let caches = [(keys, of_keys), (values, of_values)];
+                let step = |(cache, scales): (&HostTensor, &HostTensor)| {
+                    let one =
+                        HostTensor::int(cache.shape.with(3, 1), DType::I8, vec![1; scales.shape.elems()]);
+                    dequantised(&one, scales, DType::F32)
+                };
+                let numbers = caches.map(|(cache, scales)| dequantised(cache, scales, q.dtype));
+                (q, numbers, Some(caches.map(step)))
+            }
+            _ => return before,
+        };
+        let keys = &numbers[0];
         let blocks = CacheBlocks { count: keys.shape[0], rows: keys.shape[1], pools };
         let (batch, sequence) = (q.shape[0], q.shape[1]);
         // Rows start at position 0, so a window hides no block before them.
@@ -141,8 +158,11 @@ impl WholeValues {
         let Some((_, table)) = inputs.iter().find(|(name, _)| *name == CacheNames::ALL.table) else {
             return before;
         };
-        let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, table, pools));
-        before.amplified_by(amplification(scale, [q, &keys, &values]))
+        let rows = |cache: &HostTensor| rows_of_sequences(cache, table, pools);
+        let [keys, values] = numbers.each_ref().map(rows);
+        let steps = steps.as_ref().map(|steps| steps.each_ref().map(rows));
+        let steps = steps.as_ref().map(<[HostTensor; 2]>::each_ref);
+        before.amplified_by(amplification(scale, [q, &keys, &values], steps))
     }
 
     /// Compares values of one card with `many`. With [`SumOrder::Tree`] all but partial sums must

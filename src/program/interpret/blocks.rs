@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::attention as over_whole_caches;
-use crate::base::{DType, HostTensor, Remainder};
+use crate::base::{DType, HostData, HostTensor, Remainder};
 use crate::program::graph::Value;
 use crate::program::op::Kind;
 
@@ -27,14 +27,32 @@ pub(crate) fn rows_of_sequences(cache: &HostTensor, table: &HostTensor, pools: u
     HostTensor::float([sequences, width * block, heads, size], cache.dtype, rows)
 }
 
+/// Returns a cache of 8-bit integers multiplied by its scales, rounded to `dtype`.
+pub(crate) fn dequantised(cache: &HostTensor, scales: &HostTensor, dtype: DType) -> HostTensor {
+    let [block, heads, size] = [1, 2, 3].map(|dim| cache.shape[dim]);
+    let scale = |row: usize| {
+        let (at, head) = (row / heads, row % heads);
+        scales.floats()[(at / block * heads + head) * block + at % block]
+    };
+    let numbers = cache.ints().iter().enumerate().map(|(at, number)| *number as f32 * scale(at / size));
+    HostTensor::float(cache.shape.clone(), dtype, numbers.collect())
+}
+
 pub(in crate::program) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let Kind::BlockAttention { scale, cap, window, skipped, pools } = *kind else {
+    let (Kind::BlockAttention { scale, cap, window, skipped, pools }
+    | Kind::QuantBlockAttention { scale, cap, window, skipped, pools }) = *kind
+    else {
         unreachable!("the row of another op")
     };
-    let [q, keys, values, table, positions, _] = operands else {
-        unreachable!("block_attention takes q, keys, values, a table, positions and lengths")
+    let (q, caches, table, positions) = match *operands {
+        [q, keys, values, table, positions, _] => (q, [keys.clone(), values.clone()], table, positions),
+        [q, keys, of_keys, values, of_values, table, positions, _] => {
+            let caches = [(keys, of_keys), (values, of_values)];
+            (q, caches.map(|(cache, scales)| dequantised(cache, scales, q.dtype)), table, positions)
+        }
+        _ => unreachable!("attention over blocks takes q, caches, a table, positions and lengths"),
     };
-    let [keys, values] = [keys, values].map(|cache| rows_of_sequences(cache, table, pools));
+    let [keys, values] = caches.map(|cache| rows_of_sequences(&cache, table, pools));
     let (sequences, tokens, length) = (q.shape[0], q.shape[1], keys.shape[1]);
     let hides = |position: i64, key: usize| {
         let key = key as i64;
@@ -63,11 +81,43 @@ pub(in crate::program) fn write_slots(kind: &Kind, operands: &[&HostTensor], res
     let block = cache.shape[1];
     let width: usize = cache.shape[2..].iter().product();
     let first = first_blocks(new.shape[0], cache.shape[0], pools);
-    let mut data = cache.floats().to_vec();
+    let slot = |(token, slot): (usize, &i64)| {
+        first[token / new.shape[1]] * block + usize::try_from(*slot).unwrap_or(usize::MAX)
+    };
+    let slots: Vec<usize> = slots.ints().iter().enumerate().map(slot).collect();
+    match (&cache.data, &new.data) {
+        (HostData::Int(old), HostData::Int(new)) => {
+            HostTensor::int(result.shape.clone(), result.dtype, with_rows(old, new, &slots, width))
+        }
+        _ => {
+            let data = with_rows(cache.floats(), new.floats(), &slots, width);
+            HostTensor::float(result.shape.clone(), result.dtype, data)
+        }
+    }
+}
+
+/// Returns `old` with the rows `new` at these places.
+fn with_rows<T: Copy>(old: &[T], new: &[T], places: &[usize], width: usize) -> Vec<T> {
+    let mut data = old.to_vec();
+    for (place, row) in places.iter().zip(new.chunks(width.max(1))) {
+        data[place * width..(place + 1) * width].copy_from_slice(row);
+    }
+    data
+}
+
+pub(in crate::program) fn write_scales(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::WriteScales { pools } = *kind else { unreachable!("the row of another op") };
+    let [scales, new, slots] = operands else {
+        unreachable!("write_scales takes scales, new scales and their places")
+    };
+    let [heads, block] = [1, 2].map(|dim| scales.shape[dim]);
+    let first = first_blocks(new.shape[0], scales.shape[0], pools);
+    let mut data = scales.floats().to_vec();
     for (token, slot) in slots.ints().iter().enumerate() {
         let slot = first[token / new.shape[1]] * block + usize::try_from(*slot).unwrap_or(usize::MAX);
-        let row = &new.floats()[token * width..(token + 1) * width];
-        data[slot * width..(slot + 1) * width].copy_from_slice(row);
+        for head in 0..heads {
+            data[(slot / block * heads + head) * block + slot % block] = new.floats()[token * heads + head];
+        }
     }
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }

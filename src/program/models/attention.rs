@@ -5,14 +5,14 @@
 //! Not here: the projections of latent attention (`latent`), and which blocks of a cache belong to
 //! a sequence.
 
-use crate::base::DType;
+use crate::base::{DType, KvType};
 use crate::config::{AttentionPart, GroupedAttention, QkNorm, Rotary, RotaryPairing};
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Source};
 use crate::program::op::Kind;
 
-use super::layers::{Caches, LayerInputs, Projected, Seen, refuse, same_rows, whole};
-use super::{CacheBlocks, layer_of_weight};
+use super::layers::{Caches, LayerInputs, Projected, Seen, quantised, refuse, same_rows, whole};
+use super::{CACHE_SCALES, CacheBlocks, layer_of_weight};
 
 /// How attention scores keys.
 pub(super) struct Scoring {
@@ -175,7 +175,9 @@ impl LayerInputs<'_> {
     /// Returns the log-sum-exp of the scores `[b,k,g,s]` of an attention over caches.
     fn log_sum_of(&self, build: &mut Builder, y: Operand) -> Option<Operand> {
         let op = build.program().ops.iter().rev().find(|(_, op)| op.result() == y.id())?;
-        let (id, is_over_caches) = (op.0, matches!(op.1.kind, Kind::BlockAttention { .. }));
+        let is_over_caches =
+            matches!(op.1.kind, Kind::BlockAttention { .. } | Kind::QuantBlockAttention { .. });
+        let id = op.0;
         is_over_caches.then(|| build.result(id, 1))
     }
 
@@ -190,8 +192,11 @@ impl LayerInputs<'_> {
         rows: &[(&str, Operand)],
     ) -> Option<Operand> {
         let Scoring { scale, cap, window } = *scores;
-        let mut seen: Vec<Operand> = rows.iter().map(|(_, rows)| *rows).collect();
-        let (first, last) = (0, seen.len() - 1);
+        let (first, last) = (0, rows.len() - 1);
+        if self.kv == KvType::Int8 && rows.len() == 1 {
+            refuse(build, layer, "8-bit caches of latent attention", "caches of the activations' type");
+            return None;
+        }
         match &self.tokens.seen {
             Seen::Caches { groups, .. } => {
                 // Layers without a separate group read the table of all tokens.
@@ -200,16 +205,7 @@ impl LayerInputs<'_> {
                     refuse(build, layer, "another window than its caches", "one size for all windows");
                     return None;
                 };
-                let Caches { group, slots, table, positions, lengths, skipped } = caches;
-                let CacheBlocks { count, rows: tokens, pools } = group.blocks;
-                for (new, (name, _)) in seen.iter_mut().zip(rows) {
-                    let [k, d] = [2, 3].map(|dim| build.value(*new).shape[dim]);
-                    let cache =
-                        build.state(&format!("layers.{layer}.{name}"), [count, tokens, k, d], self.dtype);
-                    *new = build.op(Kind::WriteSlots { pools }, &[cache, *new, *slots]);
-                }
-                let kind = Kind::BlockAttention { scale, cap, window, skipped: *skipped, pools };
-                Some(build.op(kind, &[q, seen[first], seen[last], *table, *positions, *lengths]))
+                Some(self.over_caches(build, layer, scores, q, rows, caches))
             }
             Seen::Run(masks) => {
                 let Some((_, mask)) = masks.iter().find(|(known, _)| *known == window) else {
@@ -221,9 +217,53 @@ impl LayerInputs<'_> {
                     Some(cap) => Kind::CappedAttention { scale, cap },
                     None => Kind::Attention { scale },
                 };
-                Some(build.op(kind, &[q, seen[first], seen[last], *mask]))
+                Some(build.op(kind, &[q, rows[first].1, rows[last].1, *mask]))
             }
         }
+    }
+
+    /// Writes the new rows to their caches, and returns the attention of queries over them.
+    fn over_caches(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        scores: &Scoring,
+        q: Operand,
+        rows: &[(&str, Operand)],
+        caches: &Caches,
+    ) -> Operand {
+        let Scoring { scale, cap, window } = *scores;
+        let Caches { group, slots, table, positions, lengths, skipped } = caches;
+        let CacheBlocks { count, rows: tokens, pools } = group.blocks;
+        let mut written: Vec<Vec<Operand>> = Vec::with_capacity(rows.len());
+        for (name, rows) in rows {
+            let [k, d] = [2, 3].map(|dim| build.value(*rows).shape[dim]);
+            let (name, shape) = (format!("layers.{layer}.{name}"), [count, tokens, k, d]);
+            let write = Kind::WriteSlots { pools };
+            written.push(match self.kv {
+                KvType::Activations => {
+                    let cache = build.state(&name, shape, self.dtype);
+                    vec![build.op(write, &[cache, *rows, *slots])]
+                }
+                KvType::Int8 => {
+                    let [integers, scales] = quantised(build, *rows, 1);
+                    let cache = build.state(&name, shape, DType::I8);
+                    let cache_scales =
+                        build.state(&format!("{name}{CACHE_SCALES}"), [count, k, tokens], DType::F32);
+                    let write_scales = Kind::WriteScales { pools };
+                    let scales = build.op(write_scales, &[cache_scales, scales, *slots]);
+                    vec![build.op(write, &[cache, integers, *slots]), scales]
+                }
+            });
+        }
+        let skipped = *skipped;
+        let kind = match self.kv {
+            KvType::Activations => Kind::BlockAttention { scale, cap, window, skipped, pools },
+            KvType::Int8 => Kind::QuantBlockAttention { scale, cap, window, skipped, pools },
+        };
+        // A single cache has both keys and values.
+        let (keys, values) = (&written[0], &written[written.len() - 1]);
+        build.op(kind, &[&[q][..], keys, values, &[*table, *positions, *lengths]].concat())
     }
 
     /// Normalises all query heads of a token together, and all key heads. If cards have shards of

@@ -24,6 +24,9 @@ use crate::program::op::Kind;
 /// starts at such a multiple gives the bits of the whole table.
 const PIECE: usize = 128;
 
+/// Ending of the names of states with the scales `[blocks, heads, tokens]` of an 8-bit cache.
+pub const CACHE_SCALES: &str = ".scales";
+
 /// Sizes of one run.
 ///
 /// ```
@@ -264,12 +267,14 @@ pub fn run_of(program: &Program) -> Option<RunShape> {
     let input = |name: &str| program.with_role(Role::Input).find(|id| program.values[*id].name == name);
     let ids = &program.values[input(input::IDS)?].shape;
     let group = |table: ValueId| {
-        let is_reader = |op: &&crate::program::Op| {
-            matches!(op.kind, Kind::BlockAttention { .. }) && op.operands[3] == table
+        let is_reader = |op: &&crate::program::Op| match op.kind {
+            Kind::BlockAttention { .. } => op.operands[3] == table,
+            Kind::QuantBlockAttention { .. } => op.operands[5] == table,
+            _ => false,
         };
         let readers = || program.ops.values().iter().filter(is_reader);
         let window = |op: &crate::program::Op| match op.kind {
-            Kind::BlockAttention { window, .. } => window,
+            Kind::BlockAttention { window, .. } | Kind::QuantBlockAttention { window, .. } => window,
             _ => None,
         };
         let cache = &program.values[readers().next()?.operands[1]].shape;

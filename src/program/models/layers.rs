@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Packing, Weights, round};
+use crate::base::{DType, Diagnostic, KvType, Packing, Weights, round};
 use crate::config::families::{Projections, Tensors};
 use crate::config::{Activation, FeedForwardPart, ModelConfig, NormWeight, Rotary, WeightFormat};
 use crate::program::build::{Builder, Operand};
@@ -18,7 +18,7 @@ use super::{
 
 /// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
 /// Products of the same activation share them.
-fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
+pub(super) fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
     let kind = Kind::Quantise { dims };
     let made = build.program().ops.values().iter().rev().take(OPS_OF_AN_ACTIVATION);
     let known = made.into_iter().find(|op| op.kind == kind && op.operands[0] == x.id());
@@ -162,6 +162,7 @@ pub(super) struct LayerInputs<'a> {
     /// Element type of products and attention.
     pub(super) dtype: DType,
     pub(super) weights: Weights,
+    pub(super) kv: KvType,
     pub(super) adapters: Option<Adapters<'a>>,
     pub(super) tokens: TokenInputs,
     /// Inputs of the sums over routers. `None`: the program has no such sums.

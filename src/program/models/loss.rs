@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::Diagnostic;
-use crate::base::{DType, Weights};
+use crate::base::{DType, KvType, Weights};
 use crate::config::{ALL_LINEAR, Lora, ModelConfig};
 use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
@@ -63,6 +63,7 @@ pub fn loss(
         stored: DType::F32,
         dtype: products,
         weights: Weights::Unpacked,
+        kv: KvType::Activations,
         adapters,
         tokens,
         routers,

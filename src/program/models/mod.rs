@@ -41,8 +41,8 @@ use crate::base::DType;
 use adapters::Adapters;
 pub(crate) use adapters::factor_tensor;
 pub use caches::{
-    CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks, StateInputs,
-    StatePool, StateRow, cache_inputs, run_of, sequence_blocks,
+    CACHE_SCALES, CacheBlocks, CacheGroup, CacheInputs, CacheNames, CacheRow, RunShape, SequenceBlocks,
+    StateInputs, StatePool, StateRow, cache_inputs, run_of, sequence_blocks,
 };
 pub(crate) use caches::{static_rows, static_states};
 pub use candidates::CandidateSizes;
@@ -236,7 +236,7 @@ pub fn decoder_of_layers(
     copies_table: bool,
     like: Option<&Program>,
 ) -> Result<LayeredProgram, Diagnostics> {
-    let Precision { activations: dtype, weights } = precision;
+    let Precision { activations: dtype, weights, kv } = precision;
     let RunShape { batch: b, sequence: s, .. } = run;
     let name = format!("{} b={b} s={s} t={}", config.family.model_type(), run.caches.length());
     let mut build = Builder::new(name).in_order(order);
@@ -248,7 +248,7 @@ pub fn decoder_of_layers(
     let tokens = TokenInputs::of_caches(&mut build, config, run, dtype);
     let last = (!head.is_of_all()).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b);
-    let shared = LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
+    let shared = LayerInputs { config, stored: dtype, dtype, weights, kv, adapters, tokens, routers: None };
 
     let table = shared.table(&mut build);
     let embedded = shared.embedded(&mut build, ids, table);

@@ -13,7 +13,7 @@
 //!
 //! Not here: whether a draft is accepted (`generate`), and which tokens run (`serving`).
 
-use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, KvType, Precision, Weights};
 use crate::config::{ModelConfig, Rotary};
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::Program;
@@ -149,7 +149,7 @@ pub fn predicting_decoder(
     like: Option<&Program>,
 ) -> Result<LayeredProgram, Diagnostics> {
     check_prediction(config)?;
-    let Precision { activations: dtype, weights } = precision;
+    let Precision { activations: dtype, weights, kv } = precision;
     let RunShape { batch: b, sequence: s, caches, .. } = run;
     let name = format!("{} b={b} s={s} t={} {part:?}", config.family.model_type(), caches.length());
     let mut build = Builder::new(name).in_order(order);
@@ -163,7 +163,7 @@ pub fn predicting_decoder(
     let last = (!head.is_of_all()).then(|| build.input(input::LAST, [b], DType::I64));
     let adapters = Adapters::of_serving(&mut build, config, b);
     let inputs =
-        |tokens| LayerInputs { config, stored: dtype, dtype, weights, adapters, tokens, routers: None };
+        |tokens| LayerInputs { config, stored: dtype, dtype, weights, kv, adapters, tokens, routers: None };
     let shared = inputs(tokens);
     let places = caches.blocks.count * caches.blocks.rows;
     let hidden = build.state(HIDDEN, [places, config.hidden_size], dtype);
@@ -233,9 +233,9 @@ pub fn prediction_logits(
     let rotary = tokens.rotary.clone().into_iter();
     let rotary = rotary.map(|(of, angles)| (of, angles.map(|angles| build.op(first.clone(), &[angles]))));
     let drafts = TokenInputs { rotary: rotary.collect(), seen: Seen::Run(vec![(None, mask)]), logn: None };
-    let weights = Weights::Float;
+    let (weights, kv, adapters) = (Weights::Float, KvType::Activations, None);
     let inputs =
-        |tokens| LayerInputs { config, stored: dtype, dtype, weights, adapters: None, tokens, routers: None };
+        |tokens| LayerInputs { config, stored: dtype, dtype, weights, kv, adapters, tokens, routers: None };
     let (shared, drafts) = (inputs(tokens), inputs(drafts));
     let table = shared.table(build);
     let embedded = shared.embedded(build, ids, table);

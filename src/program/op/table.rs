@@ -462,7 +462,7 @@ super::ops! {
         scale: f64,
         /// Bound of the magnitude of scores, as in [`Kind::CappedAttention`].
         cap: Option<f64>,
-        /// Number of rows that a token reads, its own included. `None`: all.
+        /// Number of rows that a token reads, with the own row. `None`: all.
         window: Option<usize>,
         /// Number of first rows that later tokens do not read: 0, or 1 without a window.
         skipped: usize,
@@ -491,6 +491,39 @@ super::ops! {
         host: Host::Several(host::blocks::attention),
         npu: npu::blocks::attention,
     }
+    /// As [`Kind::BlockAttention`], over 8-bit keys and values with f32 scales `[n,k,t]` behind
+    /// each: a key is `q · scale`, rounded to the type of the queries.
+    QuantBlockAttention {
+        /// Factor of the scores.
+        scale: f64,
+        /// Bound of the magnitude of scores, as in [`Kind::CappedAttention`].
+        cap: Option<f64>,
+        /// Number of rows that a token reads, with the own row. `None`: all.
+        window: Option<usize>,
+        /// Number of first rows that later tokens do not read: 0, or 1 without a window.
+        skipped: usize,
+        /// Number of pools of the cache.
+        pools: usize,
+    } = "quant_block_attention" {
+        arity: 8,
+        rule: |kind, shapes| match kind {
+            Kind::QuantBlockAttention { skipped, window, .. } if *skipped > usize::from(window.is_none()) => {
+                Err(format!("{skipped} rows cannot be skipped"))
+            }
+            Kind::QuantBlockAttention { pools, .. } => {
+                over_pools("bskgD,~bTkD,~bkT,~bTkD,~bkT,bW,bs,b->bskgD,bkgs", *pools, shapes)
+            }
+            _ => Err("not a quant_block_attention".to_owned()),
+        },
+        dtype: |kind, dtypes| match *dtypes {
+            [q, DType::I8, DType::F32, DType::I8, DType::F32, DType::I32, DType::I64, DType::I64] => {
+                all_float(kind, &[q]).map(|found| smallvec![found[0], DType::F32])
+            }
+            _ => Err(format!("takes floats, i8, f32, i8, f32, i32, i64 and i64, found {dtypes:?}")),
+        },
+        host: Host::Several(host::blocks::attention),
+        npu: npu::blocks::attention,
+    }
     /// Writes `new[b,s,k,d]` in place into the blocks `cache[n,t,k,d]`. `slots[b,s]` are places in
     /// the pool of the sequence: row `r` of block `i` is place `i·t + r`. Pools are as in
     /// [`Kind::BlockAttention`]. If two rows have one place, either one is written.
@@ -503,11 +536,30 @@ super::ops! {
             Kind::WriteSlots { pools } => over_pools("~bTkd,bSkd,bS->~bTkd", *pools, shapes),
             _ => Err("not a write_slots".to_owned()),
         },
-        dtype: |_, dtypes| floats_with_index(dtypes, 2),
+        dtype: |_, dtypes| match *dtypes {
+            [DType::I8, DType::I8, DType::I64] => Ok(smallvec![DType::I8]),
+            _ => floats_with_index(dtypes, 2),
+        },
         in_place: &[0],
         host: Host::One(host::blocks::write_slots),
         npu: npu::blocks::write_slots,
         join: Join::CacheRows,
+    }
+    /// Writes the scales `new[b,s,k]` in place to `scales[n,k,t]`, at the same `slots[b,s]` as
+    /// [`Kind::WriteSlots`] writes the rows.
+    WriteScales {
+        /// Number of pools of the cache.
+        pools: usize,
+    } = "write_scales" {
+        arity: 3,
+        rule: |kind, shapes| match kind {
+            Kind::WriteScales { pools } => over_pools("~bkT,bSk,bS->~bkT", *pools, shapes),
+            _ => Err("not a write_scales".to_owned()),
+        },
+        dtype: |_, dtypes| floats_with_index(dtypes, 2),
+        in_place: &[0],
+        host: Host::One(host::blocks::write_scales),
+        npu: npu::blocks::write_scales,
     }
     /// The selection `y[b,h] = x[b, index[b], h]` of one row per sequence.
     Take = "take" {

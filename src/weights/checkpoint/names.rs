@@ -17,11 +17,7 @@ use std::collections::BTreeMap;
 
 use super::{NamedFile, TensorInfo};
 use crate::base::{Bytes, Diagnostic, Diagnostics, Shape};
-
-/// Beginnings of names of text tensors in models of images and text, and of the names without
-/// images. The first match counts.
-const TEXT: [(&str, &str); 3] =
-    [("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", "")];
+use crate::config::TEXT_NAMES;
 
 /// Beginnings of names of tensors of images.
 const IMAGES: [&str; 7] = [
@@ -129,7 +125,7 @@ impl Named {
 
 /// Returns the name without images of a tensor.
 pub(in crate::weights) fn text_name(stored: &str) -> String {
-    let text = TEXT.iter().find_map(|(prefix, text)| Some((text, stored.strip_prefix(prefix)?)));
+    let text = TEXT_NAMES.iter().find_map(|(prefix, text)| Some((text, stored.strip_prefix(prefix)?)));
     match text {
         Some((text, rest)) => format!("{text}{rest}"),
         None => stored.to_owned(),

@@ -24,10 +24,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::math;
 use crate::matmul::kernels::OperandRounding;
 use crate::matmul::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
+use crate::raw::Rows;
 use crate::simd::block::{RUN, WIDTH};
 use crate::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use crate::simd::isa::{Isa, isa};
@@ -54,6 +56,8 @@ pub(crate) struct AttentionBatch {
     pub(crate) value: StridedView,
     /// Cache blocks in the order of the keys.
     pub(crate) blocks: Option<Vec<usize>>,
+    /// Set if keys and values are 8-bit integers.
+    pub(crate) scales: Option<KeyScales>,
     pub(crate) query_len: usize,
     pub(crate) key_len: usize,
     /// Mask `[Sq, Skv]` of bytes, possibly larger; nonzero hides the key.
@@ -65,6 +69,15 @@ pub(crate) struct AttentionBatch {
     /// Addends of the scaled scores, `[N, Sq, Skv]`, possibly larger in the last two dims.
     pub(crate) bias: Option<StridedView>,
     pub(crate) dropout: Option<Dropout>,
+}
+
+/// Scales of 8-bit keys and values, each `[blocks, Nkv, block]`. Products with their scales are
+/// rounded to type `dtype`.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyScales {
+    pub(crate) key: StridedView,
+    pub(crate) value: StridedView,
+    pub(crate) dtype: AclType,
 }
 
 /// Bits `[N, Sq, Skv]`, lowest bit of a byte first; 0 drops a weight. The others are divided by
@@ -142,6 +155,14 @@ impl SoftmaxStatistics {
     }
 }
 
+/// 8-bit keys or values with their scales.
+#[derive(Clone, Copy)]
+struct Quantised<'a> {
+    all: &'a StridedView,
+    scales: &'a StridedView,
+    dtype: AclType,
+}
+
 #[derive(Clone, Debug)]
 struct VisibleKeys {
     keys: Range<usize>,
@@ -178,6 +199,18 @@ impl AttentionBatch {
         };
         let block = all.dims()[2];
         all.at(0, blocks[keys.start / block]).at(0, head).slice(0, keys.start % block, keys.len(), 1)
+    }
+
+    /// Writes the keys or values of one segment as rows of `rows`, multiplied by their scales.
+    fn dequantised(&self, part: Quantised<'_>, head: usize, keys: &Range<usize>, rows: &mut [f32]) {
+        let Quantised { all, scales, dtype } = part;
+        f32::load(&self.segment(all, head, keys), 0, rows);
+        let mut factors = [0_f32; PIECE];
+        let factors = &mut factors[..keys.len()];
+        f32::load(&self.segment(&scales.unsqueeze(3), head, keys), 0, factors);
+        for (row, factor) in rows.chunks_exact_mut(rows.len() / keys.len()).zip(factors) {
+            row.iter_mut().for_each(|number| *number = (*number * *factor).rounded(dtype));
+        }
     }
 
     fn sights(&self, rows: usize) -> Vec<VisibleKeys> {
@@ -434,18 +467,22 @@ impl AttentionHead<'_> {
     ) {
         let (count, len) = (rows.len(), keys.len());
         let in_place = |view: &StridedView| view.strides().last() == Some(&1);
-        let few = count <= FEW_ROWS && in_place(&self.batch.key) && in_place(&self.batch.value);
+        let few = self.batch.scales.is_some()
+            || count <= FEW_ROWS && in_place(&self.batch.key) && in_place(&self.batch.value);
         let stride = if few { len } else { len.next_multiple_of(WIDTH) };
-        if few {
-            self.score_few(count, keys, scratch);
-        } else {
-            self.score_many(count, keys, scratch);
+        match &self.batch.scales {
+            Some(scales) => self.score_quantised(count, keys, scales, scratch),
+            None if few => self.score_few(count, keys, scratch),
+            None => self.score_many(count, keys, scratch),
         }
         let scores = &mut scratch.scores[..count * stride];
         for (i, line) in scores.chunks_exact_mut(stride).enumerate() {
             (part.max[i], part.sum[i]) = self.weights(rows.start + i, keys, &mut line[..len]);
         }
-        self.pack_values(keys, &mut scratch.values, &mut scratch.stage);
+        match &self.batch.scales {
+            Some(scales) => self.pack_quantised(keys, scales, scratch),
+            None => self.pack_values(keys, &mut scratch.values, &mut scratch.stage),
+        }
         let scores = (&scratch.scores[..count * stride], stride);
         let slab_len = WIDTH * line_stride::<f32>(len);
         let values = &scratch.values[..self.columns() / WIDTH * slab_len];
@@ -492,6 +529,47 @@ impl AttentionHead<'_> {
                 for (line, found) in scores.chunks_exact_mut(len).zip(found.chunks_exact(segment.len())) {
                     line[at..at + segment.len()].copy_from_slice(found);
                 }
+            }
+        }
+    }
+
+    /// Computes scores from 8-bit keys. Lines of scores are adjacent.
+    fn score_quantised(
+        &self,
+        count: usize,
+        keys: &Range<usize>,
+        scales: &KeyScales,
+        scratch: &mut AttentionScratch,
+    ) {
+        let (len, query_stride) = (keys.len(), self.depth.next_multiple_of(PADDING));
+        let part = Quantised { all: &self.batch.key, scales: &scales.key, dtype: scales.dtype };
+        let found = sized(&mut scratch.keys, len * self.depth);
+        for segment in self.batch.segments(keys) {
+            let at = (segment.start - keys.start) * self.depth..(segment.end - keys.start) * self.depth;
+            self.batch.dequantised(part, self.head, &segment, &mut found[at]);
+        }
+        let rows = Rows::in_slice(found, self.depth, len, self.depth);
+        let scores = sized(&mut scratch.scores, count * len);
+        let vectors = scratch.query[..count * query_stride].chunks(MOST_VECTORS * query_stride);
+        for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
+            dot::dots(self.isa, dot::RowElement::Single, &rows, Vectors::Singles(vectors), scores);
+        }
+    }
+
+    /// As [`Self::pack_values`], from 8-bit values.
+    fn pack_quantised(&self, keys: &Range<usize>, scales: &KeyScales, scratch: &mut AttentionScratch) {
+        let part = Quantised { all: &self.batch.value, scales: &scales.value, dtype: scales.dtype };
+        let slab_len = WIDTH * line_stride::<f32>(keys.len());
+        let slabs = sized(&mut scratch.values, self.columns() / WIDTH * slab_len);
+        slabs.fill(0.0);
+        let rows = sized(&mut scratch.keys, keys.len() * self.width);
+        for segment in self.batch.segments(keys) {
+            let at = (segment.start - keys.start) * self.width..(segment.end - keys.start) * self.width;
+            self.batch.dequantised(part, self.head, &segment, &mut rows[at]);
+        }
+        for (key, row) in rows.chunks_exact(self.width).enumerate() {
+            for (columns, slab) in row.chunks(WIDTH).zip(slabs.chunks_exact_mut(slab_len)) {
+                slab[key * WIDTH..][..columns.len()].copy_from_slice(columns);
             }
         }
     }

@@ -1,20 +1,21 @@
 //! Rows of the fused inference attention operators.
 //!
-//! Parameters for quantisation, rotary parts, left padding and shared prefixes must
-//! be NULL.
+//! Rotary parts, left padding and shared prefixes must be NULL, and so must parameters for
+//! quantisation, except the scales of 8-bit caches.
 
 mod keys;
 mod lengths;
 mod mask;
 mod order;
+mod quantised;
 mod request;
 
-use crate::attention::kernels::{AttentionBatch, AttentionCall, SoftmaxStatistics, attention};
+use crate::attention::kernels::{AttentionBatch, AttentionCall, KeyScales, SoftmaxStatistics, attention};
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, inputs, ints, output, unmodelled};
-use crate::operator::sets::{HALVES, MASKS, SINGLE, WHOLE32};
-use crate::operator::{CallPlan, Refusal, StridedViews};
+use crate::operator::sets::{CUBED, HALVES, MASKS, SINGLE, WHOLE32};
+use crate::operator::{Attended, CallPlan, Refusal, StridedViews};
 
 use self::keys::{BatchKeys, KeyRows};
 pub(crate) use self::mask::COMPRESSED;
@@ -28,13 +29,15 @@ pub(crate) const WORKSPACE_BYTES: usize = 16 << 20;
 
 const FUSED: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4),
-    inputs(KEY_LIST, HALVES, 3, 4),
-    inputs(VALUE_LIST, HALVES, 3, 4),
+    inputs(KEY_LIST, CUBED, 3, 4),
+    inputs(VALUE_LIST, CUBED, 3, 4),
     input(PSE_SHIFT_OPTIONAL, HALVES, 4, 4).optional(),
     input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).optional(),
     ints(ACTUAL_SEQ_LENGTHS_OPTIONAL).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL).optional(),
     input(BLOCK_TABLE_OPTIONAL, WHOLE32, 2, 2).optional(),
+    input(KEY_ANTIQUANT_SCALE_OPTIONAL, SINGLE, 3, 3).contiguous().optional(),
+    input(VALUE_ANTIQUANT_SCALE_OPTIONAL, SINGLE, 3, 3).contiguous().optional(),
     unmodelled(ACTUAL_SHARED_PREFIX_LEN_OPTIONAL),
     output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
     output(SOFTMAX_LSE, SINGLE, 1, 4).contiguous().optional(),
@@ -74,7 +77,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  TND and NTD_TND: the lengths are the ends of the sequences; D a multiple of 16 up to 256 (NTD_TND: 64, 128), \
                  or 192 with values of 128; sparseMode 0 without a mask, 3, 4. With a block table key and value are caches \
                  [blocks, block, heads x D] or [blocks, heads, block, D], blockSize a multiple of 16 up to 1024, the table [B, \
-                 blocks of a batch] and actualSeqLengthsKv the length of each batch; not with NTD_TND",
+                 blocks of a batch] and actualSeqLengthsKv the length of each batch; not with NTD_TND. Caches of INT8 with one \
+                 query position: keyAntiquantMode and valueAntiquantMode 5 with scales [blocks, heads, block], D and \
+                 blockSize multiples of 32; products with scales are rounded to the type of query",
         source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV2.md",
         plan: fused,
     },
@@ -103,10 +108,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn fused(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    for name in [ANTIQUANT_MODE, KEY_ANTIQUANT_MODE, VALUE_ANTIQUANT_MODE] {
-        if call.int(name)? != 0 {
-            return Err(call.refuse(name, "expected 0: quantisation is not modelled"));
-        }
+    if call.int(ANTIQUANT_MODE)? != 0 {
+        return Err(call.refuse(ANTIQUANT_MODE, "expected 0: keys and values have separate scales"));
     }
     precise(call, 3)?;
     let log_sum_exp = if call.flag(SOFTMAX_LSE_FLAG)? { Some(call.tensor(SOFTMAX_LSE)?) } else { None };
@@ -118,6 +121,7 @@ fn fused(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             table: call.tensor_if_given(BLOCK_TABLE_OPTIONAL)?,
             table_name: BLOCK_TABLE_OPTIONAL,
             block_size: call.int(BLOCK_SIZE)?,
+            scales: quantised::scales(call)?,
             mask: call.tensor_if_given(ATTEN_MASK_OPTIONAL)?,
             mask_name: ATTEN_MASK_OPTIONAL,
             bias: call.tensor_if_given(PSE_SHIFT_OPTIONAL)?,
@@ -146,6 +150,7 @@ fn prompt(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             table: None,
             table_name: BLOCKTABLE,
             block_size: 0,
+            scales: None,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
             bias: call.tensor_if_given(PSE_SHIFT)?,
@@ -178,6 +183,7 @@ fn incremental(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             table: call.tensor_if_given(BLOCKTABLE)?,
             table_name: BLOCKTABLE,
             block_size: call.int(BLOCK_SIZE)?,
+            scales: None,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
             bias: call.tensor_if_given(PSE_SHIFT)?,
@@ -224,6 +230,7 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
     let (heads, kv_heads) = heads(call)?;
     let rows = QueryRows::of(call, request, heads)?;
     let keys = KeyRows::of(call, request, &rows, kv_heads)?;
+    let scales = request.scales.as_ref().map(|scales| scales.checked(call, request, &keys)).transpose()?;
     rows.check(call, keys.value_depth)?;
     let mask = mask::mask(call, request, &rows, &keys)?;
     let bias = mask::bias(call, request, &rows, &keys)?;
@@ -242,7 +249,8 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
     let (query, out) = (call.tensor(QUERY)?.slot, call.tensor(ATTENTION_OUT)?.slot);
     let sums_slot = request.log_sum_exp.map(|tensor| tensor.slot);
     let triangle = if let Mask::Compressed(slot) = mask { Some(slot) } else { None };
-    let attended = keys.attended(query, &rows, triangle);
+    let attended = Attended { scales, ..keys.attended(query, &rows, triangle) };
+    let dtype = call.tensor(QUERY)?.dtype;
     let plan = CallPlan::new(move |views: &StridedViews<'_>, tiles| {
         if views.of(out).is_empty() {
             return Ok(());
@@ -264,6 +272,11 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
                 key,
                 value,
                 blocks,
+                scales: scales.map(|[key, value]| KeyScales {
+                    key: views.of(key).clone(),
+                    value: views.of(value).clone(),
+                    dtype,
+                }),
                 query_len,
                 key_len,
                 mask,

@@ -254,6 +254,7 @@ impl FlashShape {
             keys: vec![[key, value]],
             heads: [self.query.heads, self.key.heads],
             depths: [self.key.depth; 2],
+            scales: None,
             triangle: if let FlashMask::Compressed(slot) = self.mask { Some(slot) } else { None },
             sequences: vec![sequence; self.query.batch],
         }
@@ -283,6 +284,7 @@ impl FlashShape {
             key: keys.at(0, b),
             value: values.at(0, b),
             blocks: None,
+            scales: None,
             query_len: self.query.len,
             key_len: self.key.len,
             mask: full.as_ref().map(|full| full.at(0, b)),

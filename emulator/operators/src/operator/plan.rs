@@ -209,6 +209,8 @@ pub(crate) struct Attended {
     pub(crate) keys: Vec<[ViewIndex; 2]>,
     pub(crate) heads: [usize; 2],
     pub(crate) depths: [usize; 2],
+    /// Scales of the keys and of the values, in blocks.
+    pub(crate) scales: Option<[ViewIndex; 2]>,
     /// A mask that is only causal.
     pub(crate) triangle: Option<ViewIndex>,
     pub(crate) sequences: Vec<KeySequence>,

@@ -29,7 +29,9 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
     for sequence in attended.sequences.iter().filter(|sequence| sequence.rows > 0) {
         *counts.entry(*sequence).or_insert(0) += 1;
     }
-    let split: Vec<ViewIndex> = attended.keys.iter().flatten().copied().chain([attended.query]).collect();
+    let scales = attended.scales.into_iter().flatten();
+    let split: Vec<ViewIndex> =
+        attended.keys.iter().flatten().copied().chain([attended.query]).chain(scales.clone()).collect();
     let mut shared: Vec<LaunchOperand> = Vec::new();
     for (slot, operand) in operands.iter().enumerate().filter(|(slot, _)| !split.contains(&ViewIndex(*slot)))
     {
@@ -49,6 +51,7 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
             part(key, [count, room, key_heads, depth], keys),
             part(value, [count, room, key_heads, value_depth], keys),
         ];
+        operands.extend(scales.clone().map(|slot| part(slot, [count, room, key_heads, 1], keys)));
         operands.extend(shared.iter().cloned());
         shared.iter_mut().for_each(|operand| operand.distinct = 0);
         launches.push(Launch { operator, operands });

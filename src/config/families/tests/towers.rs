@@ -2,7 +2,7 @@
 
 use super::mixtures::refused;
 use super::{parse, with};
-use crate::config::{GenerationConfig, ModelConfig, RopeScaling};
+use crate::config::{GenerationConfig, ModelConfig, RopeScaling, WeightFormat};
 
 /// As published, with the keys that differ from the class.
 const GEMMA3: &str = r#"{"architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999,
@@ -75,7 +75,7 @@ fn keys_of_both_objects_agree() {
             ),
             (
                 r#"{"quantization_config": {"bits": 4}}"#,
-                "quantization_config: quantised weights are not supported",
+                "text_config.quantization_config.quant_method: unknown method of quantised weights",
             ),
             (
                 r#"{"auto_map": {"AutoModel": "modeling_x.X"}}"#,
@@ -109,7 +109,7 @@ fn keys_of_both_objects_agree() {
         (r#"{"hidden_size": null}"#, "config.json: text_config.hidden_size: missing"),
         (
             r#"{"quantization_config": {"bits": 4}}"#,
-            "config.json: text_config.quantization_config: quantised",
+            "config.json: text_config.quantization_config.quant_method: unknown method of quantised weights",
         ),
     ] {
         let message = ModelConfig::from_json(&inner(changes)).unwrap_err().to_string();
@@ -118,6 +118,42 @@ fn keys_of_both_objects_agree() {
     }
     let tied = inner(r#"{"tie_word_embeddings": null}"#);
     assert!(!parse(&tied).tied_embeddings);
+}
+
+/// The lists have the names of the whole model.
+#[test]
+fn formats_of_a_text_tower_have_the_names_of_the_file() {
+    let scheme = r#"{"format": "pack-quantized", "quant_method": "compressed-tensors",
+        "ignore": ["re:.*self_attn.*", "re:.*mlp\\.(gate|up|down)_proj.*", "re:vision_tower.*",
+            "language_model.model.layers.2.mlp.experts.7.up_proj", "language_model.lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": null,
+            "output_activations": null, "weights": {"num_bits": 4, "type": "int", "symmetric": true,
+                "strategy": "group", "group_size": 32, "dynamic": false, "actorder": null}}}}"#;
+    let int4 = |config: &ModelConfig, layer: &str| config.formats.of(layer) != WeightFormat::Float;
+    let outer = with(KIMI, &format!(r#"{{"quantization_config": {scheme}}}"#));
+    let mut whole: serde_json::Value = serde_json::from_str(KIMI).unwrap();
+    whole["text_config"]["quantization_config"] = serde_json::from_str(scheme).unwrap();
+    for text in [outer.clone(), whole.to_string()] {
+        let config = parse(&text);
+        for (layer, expected) in [
+            ("model.layers.1.mlp.experts.7.up_proj", true),
+            ("model.layers.2.mlp.experts.7.up_proj", false),
+            ("model.layers.2.mlp.experts.8.up_proj", true),
+            ("model.layers.0.mlp.up_proj", false),
+            ("model.layers.3.self_attn.o_proj", false),
+            ("lm_head", false),
+        ] {
+            assert_eq!(int4(&config, layer), expected, "{layer}");
+        }
+    }
+    // Both objects must say the same.
+    whole["quantization_config"] = serde_json::json!({"quant_method": "fp8"});
+    let message = ModelConfig::from_json(&whole.to_string()).unwrap_err().to_string();
+    let expected = "config.json: quantization_config: differs from text_config.quantization_config";
+    assert!(message.starts_with(expected), "{message}");
+    // The text model alone has the formats too.
+    let alone = ModelConfig::text_alone("config.json", &outer).unwrap();
+    assert_eq!(parse(&alone), parse(&outer));
 }
 
 #[test]

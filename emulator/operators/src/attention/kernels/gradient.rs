@@ -351,6 +351,7 @@ mod tests {
             key: key.at(0, b),
             value: value.at(0, b),
             blocks: None,
+            scales: None,
             query_len: rows,
             key_len: keys,
             mask: None,

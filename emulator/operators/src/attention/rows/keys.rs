@@ -163,6 +163,12 @@ impl KeyRows {
         Ok(Self { lengths, room, place, ..self })
     }
 
+    /// Returns the blocks, heads, tokens of a block and head size of caches.
+    pub(super) fn cache_sizes(&self) -> [usize; 4] {
+        let Extents { batch, heads, len, depth } = self.part(0).extents;
+        [batch, heads, len, depth]
+    }
+
     fn part(&self, batch: usize) -> KeyPart {
         self.parts[if self.parts.len() == 1 { 0 } else { batch }]
     }
@@ -238,6 +244,7 @@ impl KeyRows {
             keys: self.parts.iter().map(|part| [part.key, part.value]).collect(),
             heads: [rows.extents.heads, extents.heads],
             depths: [extents.depth, self.value_depth],
+            scales: None,
             triangle,
             sequences: rows.lengths.iter().zip(&self.lengths).enumerate().map(sequence).collect(),
         }
@@ -251,7 +258,10 @@ fn parts(
     order: Order,
     kv_heads: usize,
 ) -> Result<(Vec<KeyPart>, usize), Refusal> {
-    let dtype: AclType = call.tensor(QUERY)?.dtype;
+    let (dtype, expected): (AclType, _) = match request.scales {
+        Some(_) => (AclType::I8, "INT8 with scales"),
+        None => (call.tensor(QUERY)?.dtype, "the type of query without scales"),
+    };
     if request.keys.is_empty() || request.keys.len() != request.values.len() {
         let text =
             format!("expected the number of keys, {}, found {}", request.keys.len(), request.values.len());
@@ -262,7 +272,8 @@ fn parts(
     for (i, (key, value)) in request.keys.iter().zip(request.values).enumerate() {
         for (name, tensor) in [(KEY, key), (VALUE, value)] {
             if tensor.dtype != dtype {
-                return Err(call.refuse(name, format!("expected {dtype} as query, found {}", tensor.dtype)));
+                let text = format!("expected {dtype}, {expected}; found {}", tensor.dtype);
+                return Err(call.refuse(name, text));
             }
         }
         let extents = order.extents(call, KEY, &key.dims, kv_heads)?;

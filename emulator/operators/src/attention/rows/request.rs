@@ -11,6 +11,12 @@ use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::view::StridedView;
 
+/// Scales of caches of 8-bit integers.
+pub(super) struct CacheScales<'a> {
+    pub(super) key: &'a CheckedTensor,
+    pub(super) value: &'a CheckedTensor,
+}
+
 /// Parameters, with their names in the operator.
 pub(super) struct AttentionRequest<'a> {
     pub(super) keys: &'a [CheckedTensor],
@@ -19,6 +25,8 @@ pub(super) struct AttentionRequest<'a> {
     pub(super) table: Option<&'a CheckedTensor>,
     pub(super) table_name: Name<CheckedTensor>,
     pub(super) block_size: i64,
+    /// Set if keys and values are 8-bit integers.
+    pub(super) scales: Option<CacheScales<'a>>,
     pub(super) mask: Option<&'a CheckedTensor>,
     pub(super) mask_name: Name<CheckedTensor>,
     /// Bias of the scores.

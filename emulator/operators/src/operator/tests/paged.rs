@@ -256,6 +256,176 @@ fn training_attention_gives_the_bits_of_inference() {
     }
 }
 
+/// Caches of 8-bit integers `[blocks, 32, KV_HEADS * DEPTH]` with scales `[blocks, KV_HEADS, 32]`.
+struct Quantised {
+    key: Data,
+    value: Data,
+    key_scale: Data,
+    value_scale: Data,
+    block: usize,
+    modes: [i64; 2],
+    mask: Option<Data>,
+}
+
+impl Quantised {
+    const BLOCKS: usize = 6;
+
+    fn new(block: usize) -> Self {
+        let cache = |seed: usize| {
+            let dims = [Self::BLOCKS, block, KV_HEADS * DEPTH];
+            let n: usize = dims.iter().product();
+            let values: Vec<f64> =
+                (0..n).map(|i| ((i * 7919 + i / 64 * 31 + seed * 5_077) % 255) as f64 - 127.0).collect();
+            Data::new(AclType::I8, &dims, &values)
+        };
+        let scale = |seed: usize| {
+            let dims = [Self::BLOCKS, KV_HEADS, block];
+            let n: usize = dims.iter().product();
+            let values: Vec<f64> =
+                (0..n).map(|i| f64::from((1.0 + ((i * 37 + seed * 11) % 101) as f32) / 12_700.0)).collect();
+            Data::new(AclType::F32, &dims, &values)
+        };
+        let [key, value] = [1, 2].map(cache);
+        let [key_scale, value_scale] = [3, 4].map(scale);
+        Self { key, value, key_scale, value_scale, block, modes: [5; 2], mask: None }
+    }
+
+    fn run(&self, query: &Data, table: &Data, lengths: &[i64]) -> Result<Vec<f64>, String> {
+        let [mut query, mut key, mut value] = [query, &self.key, &self.value].map(Data::clone);
+        let [mut key_scale, mut value_scale] = [&self.key_scale, &self.value_scale].map(Data::clone);
+        let (mut table, mut mask) = (table.clone(), self.mask.clone());
+        let mut out = Data::blank(query.dtype, &query.dims);
+        let mut arguments = vec![
+            Arg::T(&mut query),
+            Arg::List(vec![&mut key]),
+            Arg::List(vec![&mut value]),
+            Arg::Null,
+            mask.as_mut().map_or(Arg::Null, Arg::T),
+            Arg::NoInts,
+            Arg::Ints(lengths.to_vec().leak()),
+        ];
+        arguments.extend((0..7).map(|_| Arg::Null));
+        arguments.extend([Arg::T(&mut table), Arg::Null, Arg::Null]);
+        arguments.extend([Arg::T(&mut key_scale), Arg::Null, Arg::T(&mut value_scale), Arg::Null]);
+        arguments.extend([Arg::Null, Arg::Null, Arg::NoInts, Arg::I(HEADS as i64), Arg::F(SCALE)]);
+        arguments.extend([Arg::I(0), Arg::I(0), Arg::Text("BSND"), Arg::I(KV_HEADS as i64), Arg::I(0)]);
+        arguments.extend([Arg::I(0), Arg::I(self.block as i64), Arg::I(0), Arg::B(false)]);
+        let [of_keys, of_values] = self.modes;
+        arguments.extend([Arg::I(of_keys), Arg::I(of_values), Arg::T(&mut out), Arg::Null]);
+        run("aclnnFusedInferAttentionScoreV2", arguments)?;
+        Ok(out.values())
+    }
+
+    /// Returns caches of floats with the same numbers, rounded to `dtype`.
+    fn floats(&self, dtype: AclType) -> [Data; 2] {
+        let floats = |cache: &Data, scales: &Data| {
+            let (numbers, scales) = (cache.values(), scales.values());
+            let of = |at: usize| {
+                let (head, row) = (at / DEPTH % KV_HEADS, at / (DEPTH * KV_HEADS));
+                let scale = scales[(row / self.block * KV_HEADS + head) * self.block + row % self.block];
+                f64::from(numbers[at] as f32 * scale as f32)
+            };
+            Data::new(dtype, &cache.dims, &(0..numbers.len()).map(of).collect::<Vec<_>>())
+        };
+        [floats(&self.key, &self.key_scale), floats(&self.value, &self.value_scale)]
+    }
+
+    /// Returns attention in f64, by its definition.
+    fn defined(&self, query: &Data, table: &[usize], length: usize, shift: usize) -> Vec<f64> {
+        let tensors = [&self.key, &self.key_scale, &self.value, &self.value_scale].map(Data::values);
+        let query = query.values();
+        let head_of = |head: usize| {
+            let own = head / (HEADS / KV_HEADS);
+            let rows = |[cache, scales]: [&Vec<f64>; 2]| -> Vec<Vec<f64>> {
+                let row = |token: usize| {
+                    let (block, row) = (table[token / self.block], token % self.block);
+                    let place = ((block * self.block + row) * KV_HEADS + own) * DEPTH;
+                    let other = (row + shift) % self.block;
+                    let scale = scales[(block * KV_HEADS + own) * self.block + other];
+                    cache[place..place + DEPTH].iter().map(|number| number * scale).collect()
+                };
+                (0..length).map(row).collect()
+            };
+            let [key, key_scale, value, value_scale] = &tensors;
+            let (keys, values) = (rows([key, key_scale]), rows([value, value_scale]));
+            let score = |key: &Vec<f64>| -> f64 {
+                let terms = key.iter().zip(&query[head * DEPTH..]);
+                (terms.map(|(k, q)| k * q).sum::<f64>() * SCALE).exp()
+            };
+            let weights: Vec<f64> = keys.iter().map(score).collect();
+            let sum: f64 = weights.iter().sum();
+            let out = |dim: usize| {
+                weights.iter().zip(&values).map(|(weight, value)| weight * value[dim]).sum::<f64>() / sum
+            };
+            (0..DEPTH).map(out).collect::<Vec<f64>>()
+        };
+        (0..HEADS).flat_map(head_of).collect()
+    }
+}
+
+/// Caches with the products of integers and scales give the same bits. The numbers follow the
+/// definition. Scales of the next token give other numbers.
+#[test]
+fn integers_with_scales_are_read_like_their_products() {
+    for (dtype, tolerance) in [(AclType::F16, 0.001), (AclType::BF16, 0.008)] {
+        for block in [32, 128] {
+            let quantised = Quantised::new(block);
+            let [key, value] = quantised.floats(dtype);
+            let blocks = [4, 1, 5];
+            let numbers = blocks.map(|block| block as f64);
+            let table = Data::new(AclType::I32, &[1, 3], &numbers);
+            let query = data(dtype, &[1, 1, HEADS, DEPTH], 6);
+            for length in [1, 31, 33, 3 * block] {
+                let found = quantised.run(&query, &table, &[length as i64]).unwrap();
+                if block == BLOCK {
+                    let mut floats = Fused {
+                        row_lengths: &[1],
+                        key_lengths: &[length as i64],
+                        mask: None,
+                        table: Some(table.clone()),
+                        sparse_mode: 0,
+                        before: 0,
+                    };
+                    assert!(found == floats.run(&query, &key, &value), "{dtype}, {length} keys");
+                }
+                let error = |shift| {
+                    let expected = quantised.defined(&query, &blocks, length, shift);
+                    let largest = expected.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+                    let errors = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+                    errors.fold(0.0, f64::max) / largest
+                };
+                assert!(error(0) <= tolerance, "{dtype}, blocks of {block}, {length} keys: {}", error(0));
+                assert!(error(1) > 4.0 * tolerance, "{dtype}, {length} keys: scales of the next token");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_integers_with_scales_may_not_be() {
+    let says = |change: &dyn Fn(&mut Quantised, &mut Data), part: &str| {
+        let mut quantised = Quantised::new(32);
+        let mut query = data(AclType::BF16, &[1, 1, HEADS, DEPTH], 6);
+        change(&mut quantised, &mut query);
+        let table = Data::new(AclType::I32, &[1, 2], &[0.0, 1.0]);
+        let error = quantised.run(&query, &table, &[40]).expect_err(part);
+        assert!(error.contains(part), "{error:?} lacks {part:?}");
+    };
+    let halves = |dims: &[usize]| Data::new(AclType::BF16, dims, &vec![0.0; dims.iter().product()]);
+    says(&|of, _| of.modes = [4; 2], "keyAntiquantMode: expected 5 with scales");
+    says(&|of, _| of.modes = [5, 0], "valueAntiquantMode: expected 5 with scales");
+    says(
+        &|_, query| *query = halves(&[1, 2, HEADS, DEPTH]),
+        "query: caches of INT8 in blocks need one query",
+    );
+    says(&|of, _| *of = Quantised::new(48), "key: INT8 needs a blockSize that is a multiple of 32, found 48");
+    says(
+        &|of, _| of.key_scale = Data::new(AclType::F32, &[6, 32, KV_HEADS], &[1.0; 384]),
+        "keyAntiquantScaleOptional: expected",
+    );
+    says(&|of, _| of.key = halves(&[6, 32, KV_HEADS * DEPTH]), "key: expected INT8, INT8 with scales");
+}
+
 #[test]
 fn keys_and_values_are_written_at_slots() {
     for (dtype, index) in

@@ -2,7 +2,7 @@
 
 use crate::simd::isa::Isa;
 
-/// Element type of a row, and form of its words.
+/// Element type of a row, and form of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackSource {
     Singles,

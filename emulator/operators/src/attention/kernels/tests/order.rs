@@ -159,6 +159,7 @@ fn a_sequence_has_the_same_bits_alone_and_in_a_batch() {
                 key: views[of][1].clone(),
                 value: views[of][2].clone(),
                 blocks: None,
+                scales: None,
                 query_len: lengths[of].0,
                 key_len: lengths[of].1,
                 mask: None,
