@@ -287,7 +287,8 @@ impl MachineState {
         }
     }
 
-    /// Does not end waits for ranks (see [`State::leave_matchings`]) and functions of the program.
+    /// Does not end waits for ranks (see [`MachineState::leave_matchings`]) and functions of the
+    /// program.
     /// The next signal then releases another waiter.
     fn end_wait(&mut self, id: u64) {
         match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
