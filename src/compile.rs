@@ -17,7 +17,7 @@ mod serving;
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Kernels, KvType, Packing, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Packing, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{ExpertShards, Grid, Mesh, Pins, Placed, Residual};
@@ -438,10 +438,8 @@ impl Deployment {
     }
 
     fn check_numbers(&self, config: &ModelConfig, problems: &mut Diagnostics) {
-        let Precision { activations, weights, kv } = self.precision;
-        if kv == KvType::Int8 {
-            self.check_int8_caches(config, problems);
-        }
+        let Precision { activations, weights, .. } = self.precision;
+        self.check_cache_type(config, problems);
         let stored = config.formats.iter().find(|format| format.is_integer());
         if self.order == SumOrder::Tree {
             let columns = self.cards / (self.stages * self.grid.cards()).max(1);

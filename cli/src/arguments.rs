@@ -20,7 +20,9 @@ use super::serve::{self, ServeArguments};
 use super::site::SiteOptions;
 use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
-use super::values::{DeviceKind, Fp8As, KvDtype, LayoutOptions, PlannedPrecision, PrecisionName, positive};
+use super::values::{
+    CacheOptions, DeviceKind, Fp8As, LayoutOptions, PlannedPrecision, PrecisionName, positive,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -216,9 +218,8 @@ pub(super) struct GenerateOptions {
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
     pub(super) fp8_as: Option<Fp8As>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE", help_heading = "Model")]
-    pub(super) kv_dtype: KvDtype,
+    #[command(flatten, next_help_heading = "Model")]
+    pub(super) caches: CacheOptions,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Compute every sum in a fixed order, so that the logits of a prompt have the same bits on any
@@ -394,16 +395,8 @@ pub(super) struct VerifyOptions {
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
     pub(super) fp8_as: Option<Fp8As>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        value_name = "TYPE",
-        help_heading = "Model",
-        conflicts_with = "train"
-    )]
-    pub(super) kv_dtype: KvDtype,
+    #[command(flatten, next_help_heading = "Model")]
+    pub(super) caches: CacheOptions,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
@@ -413,7 +406,7 @@ pub(super) struct VerifyOptions {
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
     /// Compare the gradients of one training step instead
-    #[arg(long, conflicts_with_all = ["reference", "dtype"], help_heading = "Training")]
+    #[arg(long, conflicts_with_all = ["reference", "dtype", "kv_dtype"], help_heading = "Training")]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) step: train::StepOptions,
@@ -430,16 +423,8 @@ pub(super) struct ExplainOptions {
     /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PlannedPrecision>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        value_name = "TYPE",
-        help_heading = "Model",
-        conflicts_with = "train"
-    )]
-    pub(super) kv_dtype: KvDtype,
+    #[command(flatten, next_help_heading = "Model")]
+    pub(super) caches: CacheOptions,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Number of sequences in a batch
@@ -458,7 +443,7 @@ pub(super) struct ExplainOptions {
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
     /// Show the collectives of one training step, and the operators that hide them
-    #[arg(long, conflicts_with_all = ["batch", "sequence", "context", "dump"], help_heading = "Training")]
+    #[arg(long, conflicts_with_all = ["kv_dtype", "batch", "sequence", "context", "dump"], help_heading = "Training")]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) step: train::StepOptions,
@@ -491,16 +476,8 @@ pub(super) struct RehearseOptions {
     /// the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PlannedPrecision>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        value_name = "TYPE",
-        help_heading = "Model",
-        conflicts_with = "train"
-    )]
-    pub(super) kv_dtype: KvDtype,
+    #[command(flatten, next_help_heading = "Model")]
+    pub(super) caches: CacheOptions,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Launch each step of a plan with a separate call (the default)
@@ -521,7 +498,7 @@ pub(super) struct RehearseOptions {
     #[command(flatten)]
     pub(super) serving: ServingLoadOptions,
     /// Rehearse one training step instead
-    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured", "serve"], help_heading = "Training")]
+    #[arg(long, conflicts_with_all = ["kv_dtype", "batch", "input", "output", "captured", "serve"], help_heading = "Training")]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) step: train::StepOptions,

@@ -230,7 +230,7 @@ impl<'a> GenerateJob<'a> {
         }
         let precision = model.as_ref().and_then(|model| {
             let precision = model::precision(&model.config, options.dtype, options.fp8_as, group);
-            keep(precision, &mut problems).map(|precision| precision.with_kv(options.kv_dtype.into()))
+            keep(precision, &mut problems).map(|precision| precision.with_kv(options.caches.kv()))
         });
         match (model, precision) {
             (Some(model), Some(precision)) if problems.is_empty() => {

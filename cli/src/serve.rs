@@ -35,7 +35,7 @@ use super::numbers::counted;
 use super::processes::{self, Inputs};
 use super::progress::ProgressLine;
 use super::train::ServingMesh;
-use super::values::{DeviceKind, Fp8As, KvDtype, LayoutOptions, PrecisionName, positive};
+use super::values::{CacheOptions, DeviceKind, Fp8As, LayoutOptions, PrecisionName, positive};
 use super::{Verbosity, arguments, interrupt, is_at_least, model, note, print_report, train};
 
 pub(super) const EXAMPLES: &str = "\
@@ -86,9 +86,8 @@ pub(super) struct ServeArguments {
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
     fp8_as: Option<Fp8As>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE", help_heading = "Model")]
-    kv_dtype: KvDtype,
+    #[command(flatten, next_help_heading = "Model")]
+    caches: CacheOptions,
     /// File with a chat template in Jinja [default: the template in the model's folder]
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     chat_template: Option<PathBuf>,
@@ -336,7 +335,7 @@ impl<'a> ServeJob<'a> {
         let context = options.max_model_len.unwrap_or(own.context);
         let precision = model::precision(&model.config, options.dtype, options.fp8_as, group);
         let precision = precision.map_err(|found| problems.append(found)).unwrap_or(own.precision);
-        let precision = precision.with_kv(options.kv_dtype.into());
+        let precision = precision.with_kv(options.caches.kv());
         let deployment = Deployment {
             stages,
             grid,

@@ -81,7 +81,11 @@ const FOREIGN: &[(&str, &str, &str)] = &[
         "leave it out: the KV cache has the size of the sequences; `rehearse` shows the bytes",
     ),
     ("kv-cache-dtype", "train", "leave it out: training has no KV cache"),
-    ("kv-cache-dtype", "", "use --kv-dtype int8, or leave it out: the KV cache has the type of activations"),
+    (
+        "kv-cache-dtype",
+        "generate verify explain rehearse plan serve",
+        "use --kv-dtype int8, or leave it out: the KV cache has the type of activations",
+    ),
     ("quantization", "generate verify explain rehearse plan", "use --dtype w8a8"),
     ("torch-dtype", "", "use --dtype N"),
     ("max-tokens max-length max-new-token n-predict", "generate", "use --max-new-tokens N"),

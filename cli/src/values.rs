@@ -82,22 +82,30 @@ pub(super) enum Fp8As {
     Int8,
 }
 
+/// Representation of KV caches.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct CacheOptions {
+    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
+    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE")]
+    kv_dtype: KvDtype,
+}
+
+impl CacheOptions {
+    pub(super) const fn kv(self) -> KvType {
+        match self.kv_dtype {
+            KvDtype::Auto => KvType::Activations,
+            KvDtype::Int8 => KvType::Int8,
+        }
+    }
+}
+
 /// Element types of KV caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum KvDtype {
+enum KvDtype {
     #[value(help = "The type of activations")]
     Auto,
     #[value(help = "8-bit integers with one f32 scale per token and key head")]
     Int8,
-}
-
-impl From<KvDtype> for KvType {
-    fn from(dtype: KvDtype) -> Self {
-        match dtype {
-            KvDtype::Auto => Self::Activations,
-            KvDtype::Int8 => Self::Int8,
-        }
-    }
 }
 
 /// Element types of a model of which only the configuration is read.

@@ -44,7 +44,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let precision = model::precision(&model.config, Some(options.dtype), options.fp8_as, group)?;
-    let precision = precision.with_kv(options.kv_dtype.into());
+    let precision = precision.with_kv(options.caches.kv());
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
     let (residual, experts) = (options.layout.residual(), options.layout.experts());

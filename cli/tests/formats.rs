@@ -27,7 +27,7 @@ fn caches_of_integers_are_checked_and_counted() {
         ),
         (
             "explain deepseek-v3 --cards 8 --context 64 --kv-dtype int8",
-            "layer 0: no program is built for this description: expected caches of the activations' type, found 8-bit caches of latent attention",
+            "--kv-dtype int8: latent attention has no key and value heads",
         ),
         ("generate --model models/kjv-qwen2 --kv-cache-dtype int8", "use --kv-dtype int8"),
     ] {

@@ -9,7 +9,7 @@
 //! Not here: which sequence holds a block (`serving`).
 
 use super::Deployment;
-use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic, Diagnostics, KvType};
 use crate::config::ModelConfig;
 use crate::program::models::{
     CHUNK, CacheBlocks, CacheGroup, KEPT_LOGITS, PROPOSING_TOKENS, RunShape, StatePool, check_prediction,
@@ -157,7 +157,11 @@ impl Deployment {
     }
 
     /// Reports everything that caches of 8-bit integers do not fit.
-    pub(super) fn check_int8_caches(&self, config: &ModelConfig, problems: &mut Diagnostics) {
+    #[doc(hidden)]
+    pub fn check_cache_type(&self, config: &ModelConfig, problems: &mut Diagnostics) {
+        if self.precision.kv != KvType::Int8 {
+            return;
+        }
         let problem = |message: &str| Diagnostic::new("--kv-dtype int8", message);
         if (0..config.layers).any(|layer| config.layer(layer).latent().is_some()) {
             let problem = problem("latent attention has no key and value heads with a scale each");

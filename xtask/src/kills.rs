@@ -55,10 +55,9 @@ struct KilledCommand {
 }
 
 impl KilledCommand {
-    /// SIGTERM and SIGINT end a server in order, and nothing ends the only process of a server that
-    /// is stopped.
+    /// Nothing ends the only process of a server that is stopped.
     fn has(&self, form: JobLaunch, signal: &str) -> bool {
-        self.name != SERVE || signal == "KILL" || signal == "STOP" && !matches!(form, JobLaunch::Alone)
+        !(self.name == SERVE && signal == "STOP" && matches!(form, JobLaunch::Alone))
     }
 }
 
@@ -94,6 +93,7 @@ const COMMANDS: [KilledCommand; 4] = [
         words: "serve --device emulator --model {models}/kjv-qwen2 --max-num-seqs 16 --max-model-len 512 --port {port}",
         cards: "--cards",
         window: Duration::from_secs(2),
+        // SIGTERM and SIGINT end a server in order.
         signals: &["KILL", "STOP"],
         trials: 5,
     },

@@ -88,6 +88,7 @@ impl<'a> ExplainRequest<'a> {
                 target: Target { kernels, ..of.target },
                 ..of
             };
+            deployment.check_cache_type(config, &mut problems);
             let mesh = deployment.mesh(config).map_err(|found| problems.append(found))?;
             Ok((deployment, mesh))
         });

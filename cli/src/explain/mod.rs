@@ -30,7 +30,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     check(options)?;
     let (name, config) = model::config(options.model.name())?;
     let (config, precision) = PlannedPrecision::of(options.dtype, config)?;
-    let precision = precision.with_kv(options.kv_dtype.into());
+    let precision = precision.with_kv(options.caches.kv());
     let request = ExplainRequest::new(&config, precision, options)?;
     let programs = request.compile()?;
     if let Some(folder) = &options.dump {

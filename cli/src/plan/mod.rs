@@ -35,7 +35,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     let serving = &options.serving;
     let planned = PlannedPrecision::of(options.dtype, config);
     let Some((config, precision)) = keep(planned, &mut problems) else { return Err(problems.into()) };
-    let precision = precision.with_kv(options.kv_dtype.into());
+    let precision = precision.with_kv(options.caches.kv());
     let request = ServingRequest {
         config: &config,
         precision,

@@ -4,7 +4,7 @@ use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::site::SiteOptions;
-use crate::values::{KvDtype, PlannedPrecision};
+use crate::values::{CacheOptions, PlannedPrecision};
 
 pub(crate) const EXAMPLES: &str = "\
 Reads only config.json; needs no weights and no card.
@@ -36,15 +36,14 @@ pub(crate) struct PlanOptions {
     #[arg(long, group = "wanted")]
     pub(super) serve: bool,
     /// Find the best split for training
-    #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
+    #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"], conflicts_with = "kv_dtype")]
     pub(super) train: bool,
     /// Element type of weights and activations, w8a8, or the format of quantised files [default:
     /// the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PlannedPrecision>,
-    /// Element type of KV caches: that of activations, or int8 with a scale per token and key head
-    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE", conflicts_with = "train")]
-    pub(super) kv_dtype: KvDtype,
+    #[command(flatten)]
+    pub(super) caches: CacheOptions,
     /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager; for training
     /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]

@@ -76,7 +76,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
     let planned = PlannedPrecision::of(options.dtype, config.clone());
     let own = config.dtype.into();
     let (config, precision) = keep(planned, &mut problems).unwrap_or((config, own));
-    let precision = precision.with_kv(options.kv_dtype.into());
+    let precision = precision.with_kv(options.caches.kv());
     let setting = Setting {
         name,
         site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels },

@@ -288,8 +288,7 @@ impl MachineState {
     }
 
     /// Does not end waits for ranks (see [`MachineState::leave_matchings`]) and functions of the
-    /// program.
-    /// The next signal then releases another waiter.
+    /// program. The next signal then releases another waiter.
     fn end_wait(&mut self, id: u64) {
         match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
             Some(WaitReason::Record(record)) => record.release(id),

@@ -56,7 +56,7 @@ pub(super) struct Roundings {
     /// Squared relative errors if each number of integer caches is off by one step, added over
     /// attention ops.
     pub(super) steps: f64,
-    /// Squared relative errors of integers, added over quantised products and attention ops.
+    /// Squared relative errors of integers, added over quantised products.
     pub(super) integers: f64,
 }
 
@@ -66,27 +66,23 @@ impl Roundings {
         let products: usize = program.ops.values()[..ops].iter().map(|op| quantised_products(&op.kind)).sum();
         let counted = Self { ops, ..self };
         let differing = counted.differing(program, precision);
-        let steps = if precision.kv == KvType::Int8 { self.steps } else { 0.0 };
-        Self { integers: differing * products as f64 * STEP * STEP + steps, ..counted }
+        Self { integers: differing * products as f64 * STEP * STEP, ..counted }
     }
 
     /// As [`Self::after`], for the difference from a program with caches of floats.
     pub(super) fn against_floats(self, program: &Program, precision: Precision, ops: usize) -> Self {
-        let found = Self { steps: 0.0, ..self }.after(program, precision, ops);
-        let steps = if precision.kv == KvType::Int8 { self.steps } else { 0.0 };
-        Self { integers: found.integers + steps / 4.0, ..found }
+        Self { steps: self.steps / 4.0, ..self.after(program, precision, ops) }
     }
 
     /// Returns the share of integers that may differ.
     fn differing(self, program: &Program, precision: Precision) -> f64 {
-        (2.0 * relative(program, precision, Self { integers: 0.0, ..self }) / STEP).min(1.0)
+        (2.0 * relative(program, precision, Self { integers: 0.0, steps: 0.0, ..self }) / STEP).min(1.0)
     }
 
     /// Returns the roundings after attention.
     pub(super) fn amplified_by(self, Amplification { factor, steps }: Amplification) -> Self {
         let amplified = self.amplified + factor * (self.ops as f64 + self.sums + self.amplified);
-        let steps = self.steps * (1.0 + factor) + steps;
-        Self { amplified, steps, integers: self.integers + steps - self.steps, ..self }
+        Self { amplified, steps: self.steps * (1.0 + factor) + steps, ..self }
     }
 
     /// Returns the roundings after a norm of cancelled rows with these factors of squared errors.
@@ -126,10 +122,13 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
-    let Roundings { ops, sums, amplified, cancelled, smallest_row, integers, steps: _ } = roundings;
+    let Roundings { ops, sums, amplified, cancelled, smallest_row, integers, steps } = roundings;
+    // The roundings may be of a program with other caches.
+    let steps = if precision.kv == KvType::Int8 { steps } else { 0.0 };
     let squares = (ops as f64 + cancelled) * (accumulated + rounded).powi(2)
         + (sums + amplified) * rounded * rounded
-        + integers;
+        + integers
+        + steps;
     SAFETY * (squares * (1.0 + smallest_row)).sqrt()
 }
 
