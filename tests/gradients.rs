@@ -130,6 +130,11 @@ fn samples_of_experts() -> Vec<(&'static str, Kind, Operands)> {
             let weights = sample.float(&[2, 3, 2]);
             vec![x, index, weights, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
         }),
+        ("expert_rows", Kind::ExpertRows, |sample| {
+            let x = sample.float(&[2, 3, 4]);
+            let index = sample.ints(&[2, 3, 2], DType::I64, vec![0, 2, 1, 4, 4, 0, 2, 1, 1, 0, 4, 2]);
+            vec![x, index, sample.float(&[5, 2, 3, 4]), sample.float(&[5, 4, 3])]
+        }),
     ]
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct ApiError {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// The message of an error, in the extensions of its response.
+/// The message of an error, in the extensions of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusalReason(pub(crate) String);
 

@@ -161,7 +161,7 @@ impl ServerState {
         }
     }
 
-    /// Returns the names of the model, and then those of its adapters.
+    /// Returns the names of the model, then the names of adapters.
     pub(crate) fn model_names(&self) -> impl Iterator<Item = &str> {
         self.options.names.iter().chain(&self.adapters).map(String::as_str)
     }

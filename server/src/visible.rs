@@ -9,7 +9,7 @@
 
 use ascend_tp::generate::tokenizer::Vocabulary;
 
-/// Special tokens whose texts are part of an answer.
+/// Special tokens with texts that belong to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ShownTokens {
     All,
@@ -30,7 +30,7 @@ impl ShownTokens {
         }
     }
 
-    /// Returns a text of the engine with the text of its token, if the token is a shown one.
+    /// Returns a text of the engine. A shown token adds the text of the token.
     pub(crate) fn add(&self, vocabulary: &Vocabulary, id: u32, mut text: String) -> String {
         if self.shows(vocabulary, id) {
             text.push_str(&vocabulary.text(id));
@@ -51,7 +51,7 @@ pub(crate) struct FoundStop {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VisibleText {
     stops: Vec<String>,
-    /// Number of first tokens in which no stop text counts.
+    /// Number of first tokens that ignore stop texts.
     min_tokens: usize,
     /// Number of tokens so far.
     tokens: usize,

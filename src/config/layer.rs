@@ -158,7 +158,7 @@ pub struct Mixture {
     pub experts: usize,
     /// Number of experts that a token is sent to.
     pub chosen: usize,
-    /// Rows of the gate projection of a routed expert, and of its up projection.
+    /// Rows of the gate projection and of the up projection of a routed expert.
     pub intermediate_size: usize,
     /// Choice of experts and of their weights.
     pub router: Router,
@@ -173,7 +173,7 @@ pub struct Mixture {
 /// An expert that every token passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExpert {
-    /// Rows of its gate projection, and of its up projection.
+    /// Rows of the gate projection and of the up projection.
     pub intermediate_size: usize,
     /// Whether the sigmoid of one number per token multiplies its result.
     pub has_gate: bool,
@@ -188,7 +188,7 @@ pub struct Router {
     pub has_logit_bias: bool,
     /// Whether a bias is added to the scores for the choice alone.
     pub has_choice_bias: bool,
-    /// Groups of experts, of which a token uses a few.
+    /// Groups of experts. A token uses a few groups.
     pub groups: Option<ExpertGroups>,
     /// Number added to the sum of the chosen scores that divides each of them. `None`: the weights
     /// are the scores.
@@ -204,7 +204,7 @@ pub struct ExpertGroups {
     pub count: usize,
     /// Number of groups with the largest scores. Other experts are not chosen.
     pub kept: usize,
-    /// Number of largest scores of experts whose sum is the score of a group.
+    /// Number of largest scores of experts that are added to the score of a group.
     pub summed: usize,
 }
 

@@ -654,6 +654,24 @@ pub(super) fn experts(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     found.into_iter().zip([0, 2, 3, 4]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
 }
 
+/// The cotangents of the copies of a token are complete before they are added.
+pub(super) fn expert_rows(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let [x, index, gate_up, down] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    let operands = [x, index, gate_up, down, dy];
+    adjoint.give_if_wanted(0, |adjoint| {
+        let copies = adjoint.op(Kind::ExpertRowsGrad, &operands);
+        let program = adjoint.build.program();
+        let name = format!("grad.{}.copies", program.values[program.ops[adjoint.op].result()].name);
+        adjoint.build.name(copies, name);
+        adjoint.op(Kind::ReduceSum { dim: 2 }, &[copies])
+    });
+    if adjoint.wants(2) || adjoint.wants(3) {
+        let found = adjoint.build.several::<2>(Kind::TreeExpertsGrad, &operands);
+        found.into_iter().zip([2, 3]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
+    }
+}
+
 pub(super) fn narrow(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (&Kind::Narrow { dim, start, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let x = adjoint.shape_of(0);

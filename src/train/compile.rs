@@ -12,7 +12,7 @@ use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
 use crate::config::{ModelConfig, WeightFormat};
 use crate::placement::{DEPTH, EXPERTS, ExpertShards, Grid, Mesh, Placed, Residual};
-use crate::program::models::{choice_biases, trained};
+use crate::program::models::adapters;
 use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
@@ -379,11 +379,6 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
 /// Refuses cards that share experts that the model does not have, and what experts cannot do.
 fn check_experts(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    if recipe.exact && config.has_mixture() {
-        let text = "the gradients of experts have no fixed order of sums";
-        let problem = Diagnostic::new("--exact", text).expected("a model without experts");
-        problems.push(problem.help("remove --exact"));
-    }
     if layout.expert == 1 {
         return problems.into_result(());
     }
@@ -472,11 +467,7 @@ pub fn compile(
         plans.push((run.part, run.schedule(StepOrder::Overlapped, recipe, layout, target)?));
     }
     // All parts have the same weights and states.
-    let mut kept = kept(&lowered.parts[0].1);
-    // Adapters have their own checkpoints.
-    if recipe.lora.is_none() {
-        kept.extend(biases(config, &lowered.parts[0].1));
-    }
+    let kept = kept(&lowered.parts[0].1);
     let kept = match layout.stages {
         1 => kept,
         _ => {
@@ -609,14 +600,6 @@ impl Lowered {
     }
 }
 
-/// Returns the biases of choices, which have no optimizer states. A checkpoint has them even if
-/// they never change, so that it has all weights of the model.
-fn biases(config: &ModelConfig, lowered: &Placed) -> Vec<ShardedTensor> {
-    let find = |(_, name): (usize, String)| lowered.program.find(Role::Param, &name);
-    let ids = choice_biases(config).into_iter().filter_map(find);
-    ids.map(|id| sharded(lowered, id)).collect()
-}
-
 fn sharded(lowered: &Placed, id: ValueId) -> ShardedTensor {
     let value = &lowered.program.values[id];
     ShardedTensor {
@@ -625,11 +608,13 @@ fn sharded(lowered: &Placed, id: ValueId) -> ShardedTensor {
     }
 }
 
-/// Returns the tensors of a checkpoint, without copies and states of a single step.
+/// Returns the tensors of a checkpoint, without copies and states of a single step. With adapters,
+/// these are the adapters alone. Otherwise they have all weights, also biases of choices, which
+/// have no optimizer states.
 fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
-    let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
+    let adapters: BTreeSet<ValueId> = adapters(&lowered.program).collect();
     let is_kept = |(id, value): &(ValueId, &Value)| match value.role {
-        Role::Param => trained.contains(id) && !is_copy(&value.name),
+        Role::Param => (adapters.is_empty() || adapters.contains(id)) && !is_copy(&value.name),
         Role::State => !is_of_one_step(&value.name),
         Role::Input | Role::Result => false,
     };

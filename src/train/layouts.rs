@@ -213,7 +213,8 @@ fn activations(config: &ModelConfig, loss: &Program, mesh: &Mesh, layout: &super
         let axes = [TENSOR, COLUMNS, ROWS].into_iter().filter(|axis| !mesh.named(axis).is_empty());
         stream.extend(axes.map(|axis| (1, axis)));
     }
-    ["", "grad.", AGAIN]
-        .into_iter()
-        .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
+    // In a fixed order of sums, the rows of experts are complete before they are added.
+    let names = ["residual.*", "layers.*.mlp.experts.rows", "layers.*.mlp.experts.rows.copies"];
+    let all = ["", "grad.", AGAIN].into_iter().flat_map(|before| names.map(|name| format!("{before}{name}")));
+    all.fold(pins, |pins, name| pins.value(&name, &stream))
 }

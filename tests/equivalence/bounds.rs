@@ -111,6 +111,15 @@ pub(crate) fn bound(
             let roundings = 2.1 * (h + 2.0) + 9.0 + f + 2.0 + j + 2.0;
             (1.0, absolute(&op.kind).into_iter().map(|sum| 2.0 * roundings * V * sum).collect())
         }
+        // Gate, up and the cotangent of the gated row have the error (h + 2) v. The slope of silu
+        // changes by at most 1/2 per unit, and is at least 1/2 for a sum of magnitudes, at most h.
+        // So it adds (h + 2) h v. Products, f columns and the tokens follow. The magnitude of a
+        // slope is at most 2.2 times the slope of the magnitudes.
+        Kind::ExpertRowsGrad | Kind::TreeExpertsGrad => {
+            let [h, f] = [operands[0].shape[2], operands[2].shape[2]].map(|n| n as f64);
+            let roundings = (h + 2.0) * (2.0 + h) + 12.0 + 2.0 * f + operands[1].shape.elems() as f64;
+            (1.0, absolute(&op.kind).into_iter().map(|sum| 2.2 * roundings * V * sum).collect())
+        }
         Kind::Shift { by } => (1.0, vec![2.0 * V * by.abs(); magnitude.len()]),
         // Two products and the sum under the root, halved by the root, and the root.
         Kind::InverseRoot { .. } => (1.0, relative(expected, 6.0)),

@@ -121,6 +121,12 @@ fn sample(kind: Kind, operands: &[(&[usize], Holds)]) -> Sample {
 fn samples_of_experts() -> Vec<Sample> {
     use Holds::{Floats, Fractions, Indices, Magnitudes};
     let f32 = Floats(DType::F32);
+    // Sequences, experts and intermediate columns that no mesh of the tests divides evenly.
+    let of_rows = |kind| {
+        let x = [(&[3, 2, 5][..], Fractions), (&[3, 2, 2], Indices(5))];
+        let projections = [(&[5, 2, 3, 5][..], Fractions), (&[5, 5, 3], Fractions)];
+        sample(kind, &[&x[..], &projections, &[(&[3, 2, 2, 5], Fractions)]].concat())
+    };
     vec![
         sample(Kind::Narrow { dim: 1, start: 1, size: 3 }, &[(&[2, 5, 3], f32)]),
         sample(Kind::Concat { dim: 2 }, &[(&[2, 3, 3], f32), (&[2, 3, 4], f32)]),
@@ -143,6 +149,8 @@ fn samples_of_experts() -> Vec<Sample> {
                 (&[5, 5, 3], Fractions),
             ],
         ),
+        of_rows(Kind::ExpertRowsGrad),
+        of_rows(Kind::TreeExpertsGrad),
         sample(
             Kind::ClippedExperts { limit: 0.75, slope: 1.7 },
             &[

@@ -24,7 +24,7 @@ pub(super) struct ExplainReport {
     pub(super) layers: usize,
     pub(super) parameters: u64,
     pub(super) dtype: &'static str,
-    /// Element type of KV caches, if it is not that of activations.
+    /// Element type of KV caches, if activations have another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kv_dtype: Option<&'static str>,
     pub(super) cards: usize,

@@ -221,35 +221,108 @@ fn quantised(row: &[f64]) -> (Vec<f64>, f64) {
     (row.iter().map(integer).collect(), f64::from(scale))
 }
 
+/// Gated row of a chosen expert, and the cotangents of its gate and up projections.
+struct RowCotangents {
+    gated: Vec<f64>,
+    of_hidden: [Vec<f64>; 2],
+}
+
+impl MixtureTensors {
+    /// Returns the cotangents of the row of a place from the cotangent of its result.
+    fn cotangents(&self, place: usize, expert: usize, dy: &[f64]) -> RowCotangents {
+        let hidden = self.hidden(place, expert);
+        let mut of_gated = vec![0.0; self.inner];
+        dy.iter().enumerate().for_each(|(row, dy)| add(&mut of_gated, *dy, self.down(expert, row)));
+        let rows = || hidden[0].iter().zip(&hidden[1]).zip(&of_gated);
+        let of_gate = rows().map(|((gate, up), slope)| slope * up * silu_slope(*gate)).collect();
+        let of_up = rows().map(|((gate, _), slope)| slope * gate * sigmoid(*gate)).collect();
+        RowCotangents { gated: gated(&hidden), of_hidden: [of_gate, of_up] }
+    }
+
+    /// Adds the cotangent of a token.
+    fn add_of_token(&self, expert: usize, found: &RowCotangents, dx: &mut [f64]) {
+        for (part, slopes) in found.of_hidden.iter().enumerate() {
+            let rows = slopes.iter().enumerate();
+            rows.for_each(|(row, slope)| add(dx, *slope, self.projection(expert, part, row)));
+        }
+    }
+
+    /// Adds the cotangents of gate and up projections.
+    fn add_of_gate_up(&self, place: usize, expert: usize, found: &RowCotangents, dgate_up: &mut [f64]) {
+        for (part, slopes) in found.of_hidden.iter().enumerate() {
+            for (row, slope) in slopes.iter().enumerate() {
+                let start = ((expert * 2 + part) * self.inner + row) * self.width;
+                add(&mut dgate_up[start..start + self.width], *slope, self.token(place));
+            }
+        }
+    }
+
+    /// Adds the cotangents of down projections.
+    fn add_of_down(&self, expert: usize, dy: &[f64], found: &RowCotangents, ddown: &mut [f64]) {
+        for (row, dy) in dy.iter().enumerate() {
+            add(&mut ddown[(expert * self.width + row) * self.inner..][..self.inner], *dy, &found.gated);
+        }
+    }
+}
+
 pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let &[x, index, weights, gate_up, down, dy] = operands else {
         unreachable!("experts_grad takes six operands")
     };
     let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
-    let (width, inner) = (mixture.width, mixture.inner);
+    let width = mixture.width;
     let dy: Vec<f64> = doubles(dy).collect();
     let [mut dx, mut dweights, mut dgate_up, mut ddown] =
         [x, weights, gate_up, down].map(|tensor| vec![0.0; tensor.shape.elems()]);
     for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
         let token = place / mixture.chosen;
-        let (dy, weight) = (&dy[token * width..][..width], mixture.weights[place]);
-        let hidden = mixture.hidden(place, expert);
-        let h = gated(&hidden);
-        let mut dh = vec![0.0; inner];
-        for (row, dy) in dy.iter().enumerate() {
-            dweights[place] += dy * dot(mixture.down(expert, row), &h);
-            add(&mut dh, weight * dy, mixture.down(expert, row));
-            add(&mut ddown[(expert * width + row) * inner..][..inner], weight * dy, &h);
-        }
-        for row in 0..inner {
-            let (gate, up) = (hidden[0][row], hidden[1][row]);
-            let slopes = [dh[row] * up * silu_slope(gate), dh[row] * gate * sigmoid(gate)];
-            for (part, slope) in slopes.into_iter().enumerate() {
-                add(&mut dx[token * width..][..width], slope, mixture.projection(expert, part, row));
-                let start = ((expert * 2 + part) * inner + row) * width;
-                add(&mut dgate_up[start..start + width], slope, mixture.token(place));
-            }
-        }
+        let (unweighted, weight) = (&dy[token * width..][..width], mixture.weights[place]);
+        let dy: Vec<f64> = unweighted.iter().map(|dy| weight * dy).collect();
+        let found = mixture.cotangents(place, expert, &dy);
+        let results = unweighted.iter().enumerate();
+        dweights[place] +=
+            results.map(|(row, dy)| dy * dot(mixture.down(expert, row), &found.gated)).sum::<f64>();
+        mixture.add_of_token(expert, &found, &mut dx[token * width..][..width]);
+        mixture.add_of_gate_up(place, expert, &found, &mut dgate_up);
+        mixture.add_of_down(expert, &dy, &found, &mut ddown);
     }
     vec![like(x, dx), like(weights, dweights), like(gate_up, dgate_up), like(down, ddown)]
+}
+
+/// Calls `add` for each chosen expert: its place, its number, the cotangent of its result, and the
+/// cotangents of its row.
+fn each_row(
+    operands: &[&HostTensor],
+    mut add: impl FnMut(&MixtureTensors, usize, usize, &[f64], &RowCotangents),
+) {
+    let &[x, index, gate_up, down, dy] = operands else {
+        unreachable!("the gradients of rows take five operands")
+    };
+    let mixture = MixtureTensors::of([x, index, x, gate_up, down]);
+    let dy: Vec<f64> = doubles(dy).collect();
+    for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
+        let dy = &dy[place * mixture.width..][..mixture.width];
+        add(&mixture, place, expert, dy, &mixture.cotangents(place, expert, dy));
+    }
+}
+
+pub(in crate::program) fn expert_rows_grad(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let mut dx = vec![0.0; result.shape.elems()];
+    each_row(operands, |mixture, place, expert, _, found| {
+        mixture.add_of_token(expert, found, &mut dx[place * mixture.width..][..mixture.width]);
+    });
+    made(result, dx)
+}
+
+pub(in crate::program) fn tree_experts_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let [mut dgate_up, mut ddown] = [2, 3].map(|operand: usize| vec![0.0; operands[operand].shape.elems()]);
+    each_row(operands, |mixture, place, expert, dy, found| {
+        mixture.add_of_gate_up(place, expert, found, &mut dgate_up);
+        mixture.add_of_down(expert, dy, found, &mut ddown);
+    });
+    let wide = |operand: usize, sums: Vec<f64>| {
+        let data = sums.into_iter().map(|sum| sum as f32).collect();
+        HostTensor::float(operands[operand].shape.clone(), DType::F32, data)
+    };
+    vec![wide(2, dgate_up), wide(3, ddown)]
 }

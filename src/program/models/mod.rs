@@ -293,14 +293,19 @@ fn outputs(
 /// Prefix of a param's name in the name of the copy.
 pub const COPY: &str = "copy.";
 
-/// Returns the trained params of a program: its adapters if there are any, or else all params. The
-/// bias of a choice of experts has no gradient.
-#[must_use]
-pub fn trained(program: &Program) -> Vec<ValueId> {
+/// Returns the params of adapters.
+pub(crate) fn adapters(program: &Program) -> impl Iterator<Item = ValueId> {
     let is_adapter = |id: &ValueId| {
         program.values[*id].source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX))
     };
-    let adapters: Vec<ValueId> = program.with_role(Role::Param).filter(is_adapter).collect();
+    program.with_role(Role::Param).filter(is_adapter)
+}
+
+/// Returns the trained params of a program before placement: its adapters if there are any, or else
+/// all params. The bias of a choice of experts has no gradient.
+#[must_use]
+pub fn trained(program: &Program) -> Vec<ValueId> {
+    let adapters: Vec<ValueId> = adapters(program).collect();
     if !adapters.is_empty() {
         return adapters;
     }

@@ -4,11 +4,14 @@
 //! expert, which has no weights. The rows of that expert are the last ones. No product writes them,
 //! and they are zero.
 
+use std::ops::Range;
+
 use crate::base::{DType, Number};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
 use super::loss::exponentials;
+use super::tree::sums_over_sequences;
 use super::{Emit, local_index};
 
 pub(in crate::program) fn sigmoid(_: &Kind, emit: &mut Emit<'_>) {
@@ -145,7 +148,13 @@ impl Emit<'_> {
     /// Sorts the tokens of operand 0 by expert. Both projections are `projections` and the operand
     /// after it.
     fn routed(&mut self, projections: usize) -> Routed {
-        let (x, index, of) = (self.view(0), self.view(1), self.operands[projections].clone());
+        let (x, index) = (self.view(0), self.view(1));
+        self.routed_tokens(x, index, projections)
+    }
+
+    /// As [`Self::routed`], for tokens `x` `[b,s,h]` with the experts `index` `[b,s,j]`.
+    fn routed_tokens(&mut self, x: View, index: View, projections: usize) -> Routed {
+        let of = self.operands[projections].clone();
         let [local, inner, width] = [of.view.shape[0], of.view.shape[2], x.shape[2]];
         let (tokens, chosen) = (x.shape[0] * x.shape[1], index.shape[2]);
         let x = self.shaped(x, [tokens, width]);
@@ -454,16 +463,7 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
     let factors = factors.repeat(1, 1);
     let of_gated = unweighted;
     emit.calls.push(Call::Mul { a: of_gated.clone(), b: factors.clone(), out: of_gated.clone() });
-    let of_hidden = emit.temporary(dtype, [copies, 2 * inner]);
-    let [gate, up] = [0, inner].map(|start| hidden.narrow(1, start, inner));
-    let [of_gate, of_up] = [0, inner].map(|start| of_hidden.narrow(1, start, inner));
-    let of_silu = emit.temporary(dtype, [copies, inner]);
-    emit.calls.extend([
-        Call::Mul { a: of_gated.clone(), b: up, out: of_silu.clone() },
-        Call::SiluGrad { x: gate.clone(), dy: of_silu, out: of_gate },
-        Call::Silu { x: gate, out: of_up.clone() },
-        Call::Mul { a: of_up.clone(), b: of_gated, out: of_up },
-    ]);
+    let of_hidden = emit.cotangent_of_hidden(&hidden, of_gated);
     let of_rows = emit.of_experts(&of_hidden, routed.gate_up.clone(), &routed.groups);
     let like = emit.temporary(dtype, [tokens, chosen]);
     let ones = emit.filled(&like, 1.0);
@@ -482,6 +482,104 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
             emit.sums_of_experts([dy.permute(&[1, 0]), gated], &routed.groups, out);
         });
     }
+}
+
+/// Sorted rows of some tokens, and their cotangents.
+struct RowsAndCotangents {
+    routed: Routed,
+    /// Gated rows `[n·k,f]`.
+    gated: View,
+    /// Cotangents of gate and up projections `[n·k,2f]`.
+    of_hidden: View,
+    /// Cotangents of the results `[n·k,h]`.
+    of_results: View,
+}
+
+impl Emit<'_> {
+    /// Computes the rows of sequences in experts, and their cotangents, from the operands of
+    /// [`Kind::ExpertRowsGrad`].
+    fn rows_and_cotangents(&mut self, sequences: &Range<usize>) -> RowsAndCotangents {
+        let [x, index, dy] =
+            [0, 1, 4].map(|operand| self.view(operand).narrow(0, sequences.start, sequences.len()));
+        let routed = self.routed_tokens(x, index, 2);
+        let (copies, dtype) = (routed.places.elems(), routed.rows.dtype);
+        let (width, inner) = (routed.down.shape[1], routed.down.shape[2]);
+        let hidden = self.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
+        let gated = self.temporary(dtype, [copies, inner]);
+        self.calls.push(Call::SwiGlu { x: hidden.clone(), out: gated.clone(), dim: 1 });
+        let rows = self.shaped(dy, [copies, width]);
+        let rows = self.dense(rows);
+        let of_results = self.temporary(dtype, [copies, width]);
+        self.calls.extend([
+            Call::Zero { into: of_results.clone() },
+            Call::IndexCopy { index: routed.places.clone(), rows, into: of_results.clone(), dim: 0 },
+        ]);
+        let of_gated = self.of_experts(&of_results, routed.down.clone(), &routed.groups);
+        let of_hidden = self.cotangent_of_hidden(&hidden, of_gated);
+        RowsAndCotangents { routed, gated, of_hidden, of_results }
+    }
+
+    /// Writes sums of [`Self::sums_of_experts`] to a result in f32.
+    fn wide_sums_of_experts(&mut self, [x, w]: [View; 2], groups: &View, out: &View) {
+        let shape = [groups.elems(), x.shape[0], w.shape[1]];
+        self.write_shaped(out.clone(), shape, |emit, out| {
+            if x.dtype == out.dtype {
+                emit.sums_of_experts([x, w], groups, out);
+                return;
+            }
+            let sums = emit.temporary(x.dtype, shape);
+            emit.sums_of_experts([x, w], groups, sums.clone());
+            emit.calls.push(Call::Cast { x: sums, out });
+        });
+    }
+
+    /// Returns the cotangents of gate and up projections `[n,2f]` from the cotangents of gated
+    /// rows.
+    fn cotangent_of_hidden(&mut self, hidden: &View, of_gated: View) -> View {
+        let of_hidden = self.temporary(hidden.dtype, hidden.shape.clone());
+        let inner = of_gated.shape[1];
+        let [gate, up] = [0, inner].map(|start| hidden.narrow(1, start, inner));
+        let [of_gate, of_up] = [0, inner].map(|start| of_hidden.narrow(1, start, inner));
+        let of_silu = self.temporary(hidden.dtype, of_gated.shape.clone());
+        self.calls.extend([
+            Call::Mul { a: of_gated.clone(), b: up, out: of_silu.clone() },
+            Call::SiluGrad { x: gate.clone(), dy: of_silu, out: of_gate },
+            Call::Silu { x: gate, out: of_up.clone() },
+            Call::Mul { a: of_up.clone(), b: of_gated, out: of_up },
+        ]);
+        of_hidden
+    }
+}
+
+pub(in crate::program) fn expert_rows_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    if emit.view(2).elems() == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let sequences = 0..out.shape[0];
+    let RowsAndCotangents { routed, of_hidden, .. } = emit.rows_and_cotangents(&sequences);
+    let x = emit.of_experts(&of_hidden, routed.gate_up, &routed.groups);
+    let (index, shape) = (routed.places, x.shape.clone());
+    emit.write_shaped(out, shape, |emit, out| {
+        emit.calls.push(Call::IndexSelect { x, index, out, dim: 0 });
+    });
+}
+
+pub(in crate::program) fn tree_experts_grad(kind: &Kind, emit: &mut Emit<'_>) {
+    if emit.view(2).elems() == 0 || emit.view(0).elems() == 0 {
+        super::training::zeros(emit);
+        return;
+    }
+    let results: Vec<View> = (0..2).filter_map(|result| emit.result(result)).collect();
+    sums_over_sequences(kind, emit, &results, &|emit, sequences, results| {
+        let found = emit.rows_and_cotangents(sequences);
+        let groups = &found.routed.groups;
+        let factors = [[found.of_hidden, found.routed.rows.clone()], [found.of_results, found.gated]];
+        for ([rows, columns], out) in factors.into_iter().zip(results) {
+            emit.wide_sums_of_experts([rows.permute(&[1, 0]), columns], groups, out);
+        }
+    });
 }
 
 impl Emit<'_> {

@@ -45,6 +45,29 @@ fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &BlockSum<'_>) {
     emit.calls.push(Call::Add { a: into.clone(), b: second, out: into });
 }
 
+/// Writes the sums of a range of sequences.
+type PutSums<'a> = dyn Fn(&mut Emit<'_>, &Range<usize>, &[View]) + 'a;
+
+/// Writes sums over the first dim of operand 0 in tree order. `write` puts the sums of a range of
+/// that dim into views like the results.
+pub(super) fn sums_over_sequences(kind: &Kind, emit: &mut Emit<'_>, results: &[View], write: &PutSums<'_>) {
+    let node = node(kind, emit, &[0]);
+    joint_sum(emit, &node, results, write);
+}
+
+fn joint_sum(emit: &mut Emit<'_>, node: &Node, results: &[View], write: &PutSums<'_>) {
+    let both = match node {
+        Node::Block(ranges) => return write(emit, &ranges[0], results),
+        Node::Join(both) => both,
+    };
+    joint_sum(emit, &both[0], results, write);
+    let second: Vec<View> =
+        results.iter().map(|into| emit.temporary(into.dtype, into.shape.clone())).collect();
+    joint_sum(emit, &both[1], &second, write);
+    let pairs = results.iter().zip(second);
+    emit.calls.extend(pairs.map(|(a, b)| Call::Add { a: a.clone(), b, out: a.clone() }));
+}
+
 pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::TreeMatMul { spec } = kind else { return };
     let (batch, rows, columns, inner) = (spec.batch(), spec.rows(), spec.columns(), spec.summed());

@@ -30,6 +30,14 @@ fn packed_types(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     }
 }
 
+/// Returns the element type of the rows of experts: x, indices, both projections, and cotangents.
+fn rows_of_experts_grad(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
+    match *dtypes {
+        [x, DType::I64, gate_up, down, dy] => all_float(kind, &[x, gate_up, down, dy]),
+        _ => Err(format!("takes x, i64, gate_up, down and cotangents, found {dtypes:?}")),
+    }
+}
+
 super::ops! {
     /// Table lookup `y[…,h] = table[ids[…], h]`, with ids of any rank and table `[v, h]`.
     Embed = "embed" {
@@ -1277,6 +1285,7 @@ super::ops! {
         },
         host: Host::One(host::experts::expert_rows),
         npu: npu::experts::expert_rows,
+        grad: Some(grad::expert_rows),
         weights: WeightOperands::Factors(&[3, 2]),
         experts: Some(2),
     }
@@ -1330,6 +1339,30 @@ super::ops! {
         },
         host: Host::Several(host::experts::experts_grad),
         npu: npu::experts::experts_grad,
+    }
+    /// Cotangents of the copies of `x` in [`Kind::ExpertRows`], `[b,s,j,h]`: one for each chosen
+    /// expert. Operands: its operands and the cotangent of the result. If experts are sharded, a
+    /// row is nonzero on one rank alone.
+    ExpertRowsGrad = "expert_rows_grad" {
+        arity: 5,
+        rule: |_, shapes| gate_and_up(shapes[2]).and_then(|()| sum("bsH,bsJ,eGFH,eHF,bsJH->bsJH")),
+        leaves_one_part: true,
+        dtype: rows_of_experts_grad,
+        host: Host::One(host::experts::expert_rows_grad),
+        npu: npu::experts::expert_rows_grad,
+    }
+    /// Cotangents of `gate_up` and `down` in [`Kind::ExpertRows`], f32, with sequences summed in
+    /// tree order. Operands as in [`Kind::ExpertRowsGrad`]. The products of a sequence are in the
+    /// type of the operands.
+    TreeExpertsGrad = "tree_experts_grad" {
+        arity: 5,
+        rule: |_, shapes| {
+            gate_and_up(shapes[2]).and_then(|()| tree_sum("bSH,bSJ,eGfH,eHf,bSJH->eGfH,eHf"))
+        },
+        tree: |_, shapes| shapes[0].first().map_or_else(Vec::new, |size| vec![(b'b', Halved::singly(*size))]),
+        dtype: |kind, dtypes| rows_of_experts_grad(kind, dtypes).map(|_| smallvec![DType::F32; 2]),
+        host: Host::Several(host::experts::tree_experts_grad),
+        npu: npu::experts::tree_experts_grad,
     }
     /// The function `e^x`.
     Exp = "exp" {
