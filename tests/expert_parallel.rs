@@ -65,13 +65,33 @@ fn gradients_are_those_of_transformers() {
     }
 }
 
-fn step(cann: &Arc<Cann>, name: &str, recipe: &Recipe, layout: Layout) -> Gradients {
-    let model = open(&fixture(name));
+pub(crate) fn step(cann: &Arc<Cann>, model: &Model, recipe: &Recipe, layout: Layout) -> Gradients {
     gradients(cann, &model.config, recipe, layout, &EngineOptions::default(), |shards| {
         let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
         init::fill_beside(&model.checkpoint, shards, &inits, 0)
     })
-    .unwrap_or_else(|error| panic!("{name} on {layout:?}: {error}"))
+    .unwrap_or_else(|error| panic!("{} on {layout:?}: {error}", model.config.family))
+}
+
+/// Checks that a step on a layout has the loss and the gradients of one card.
+pub(crate) fn has_the_gradients_of_one_card(
+    cann: &Arc<Cann>,
+    model: &Model,
+    recipe: &Recipe,
+    layout: Layout,
+) {
+    let place = format!("{} on {layout:?}", model.config.family);
+    // The auxiliary loss is of the sequences of a micro-batch.
+    let one = step(cann, model, recipe, Layout { micro_batch: layout.batch(), ..Layout::ONE });
+    let many = step(cann, model, recipe, layout);
+    let worst = one.deviations(&many).into_iter().max_by(|a, b| a.relative().total_cmp(&b.relative()));
+    let worst = worst.unwrap();
+    assert!(
+        worst.relative() <= Gradients::bound(&model.config, TrainingPrecision::F32),
+        "{place}: {worst:?}"
+    );
+    assert!((many.loss / one.loss - 1.0).abs() <= 1e-5, "{place}");
+    assert!((many.norm / one.norm - 1.0).abs() <= 2e-5, "{place}");
 }
 
 #[test]
@@ -79,20 +99,10 @@ fn a_step_has_the_gradients_of_one_card() {
     let cann = cann(8);
     // Qwen's ten experts are uneven on four cards.
     for name in ["qwen3-moe", "mixtral"] {
+        let model = open(&fixture(name));
         let recipe = Recipe { global_batch: 16, seq: 6, aux_loss: 0.02, ..Recipe::default() };
         for layout in all_layouts() {
-            // The auxiliary loss is of the sequences of a micro-batch.
-            let one = step(&cann, name, &recipe, Layout { micro_batch: layout.batch(), ..Layout::ONE });
-            let many = step(&cann, name, &recipe, layout);
-            let worst =
-                one.deviations(&many).into_iter().max_by(|a, b| a.relative().total_cmp(&b.relative()));
-            let worst = worst.unwrap();
-            assert!(
-                worst.relative() <= Gradients::bound(&open(&fixture(name)).config, TrainingPrecision::F32),
-                "{name} on {layout:?}: {worst:?}"
-            );
-            assert!((many.loss / one.loss - 1.0).abs() <= 1e-5, "{name} on {layout:?}");
-            assert!((many.norm / one.norm - 1.0).abs() <= 2e-5, "{name} on {layout:?}");
+            has_the_gradients_of_one_card(&cann, &model, &recipe, layout);
         }
     }
 }

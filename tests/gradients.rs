@@ -319,17 +319,7 @@ impl Fixture {
         let reference = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
         let (shape, ids) = reference.read_i64("input_ids").unwrap();
         let (b, s) = (shape[0], shape[1]);
-        let mut build = Builder::new(name);
-        let loss =
-            models::loss(&mut build, &config, [b, s], DType::F32, None, false, RouterLosses::default());
-        let seed = build.input("loss_scale", [], DType::F32);
-        let found = gradients(&mut build, &[(loss.loss, seed)], &loss.params);
-        build.output("loss", loss.loss);
-        for (param, gradient) in loss.params.iter().zip(found) {
-            let name = build.program().values[param.id()].name.clone();
-            build.output(&name, gradient.unwrap_or_else(|| panic!("{name} has no gradient")));
-        }
-        let program = build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        let program = with_gradients(name, &config, [b, s]);
         let (checkpoint, grads) = (
             Checkpoint::open(&folder).unwrap(),
             Checkpoint::open_file(&folder.join("expected_grads.safetensors")).unwrap(),
@@ -378,6 +368,20 @@ impl Fixture {
         println!("{place}: {worst} is off by {error:.1e}");
         assert!(error <= bound, "{place}: {worst} is off by {error:.1e}");
     }
+}
+
+/// Returns the program of the loss, with the loss and the gradients of all params as outputs.
+pub(crate) fn with_gradients(name: &str, config: &ModelConfig, sizes: [usize; 2]) -> Program {
+    let mut build = Builder::new(name);
+    let loss = models::loss(&mut build, config, sizes, DType::F32, None, false, RouterLosses::default());
+    let seed = build.input("loss_scale", [], DType::F32);
+    let found = gradients(&mut build, &[(loss.loss, seed)], &loss.params);
+    build.output("loss", loss.loss);
+    for (param, gradient) in loss.params.iter().zip(found) {
+        let name = build.program().values[param.id()].name.clone();
+        build.output(&name, gradient.unwrap_or_else(|| panic!("{name} has no gradient")));
+    }
+    build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"))
 }
 
 pub(crate) fn params_of(program: &Program, file: &Checkpoint) -> Tensors {

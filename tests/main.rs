@@ -19,6 +19,7 @@ mod faults;
 mod golden;
 mod gradients;
 mod grid;
+mod hunyuan;
 mod hybrids;
 mod int8_caches;
 mod joined;

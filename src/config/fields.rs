@@ -146,6 +146,11 @@ impl<'a> Fields<'a> {
     /// Reads a size that may be absent.
     pub(super) fn optional_size(&mut self, name: &str) -> Option<usize> {
         let value = self.get(name)?;
+        self.size_of(name, value)
+    }
+
+    /// Reads the size that a field's value, or a part of it, gives.
+    pub(super) fn size_of(&mut self, name: &str, value: &Value) -> Option<usize> {
         let size = value
             .as_u64()
             .and_then(|size| usize::try_from(size).ok())

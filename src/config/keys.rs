@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::families::{Family, OwnProgram, Windows};
 use super::fields::{Fields, ShortJson};
-use super::layer::{FeedForwardPart, GroupedAttention, Layer, QkNorm, Router, Scores};
+use super::layer::{FeedForwardPart, GroupedAttention, Layer, Mixture, QkNorm, Router, Scores};
 use super::model::ModelConfig;
 use super::rope::{RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
@@ -69,9 +69,11 @@ const KEYS: &[KeyRule] = &[
             "moe_num_experts",
             "n_shared_experts",
             "num_shared_experts",
+            "num_shared_expert",
             "shared_expert_intermediate_size",
             "shared_intermediate_size",
             "first_k_dense_replace",
+            "moe_layer_num_skipped",
         ],
         ZERO,
         "not known to files of this family",
@@ -88,6 +90,21 @@ const KEYS: &[KeyRule] = &[
         &["use_routing_bias"],
         Flag(|config| router(config).is_some_and(|router| router.has_choice_bias)),
         "contradicts the router of this architecture",
+    ),
+    (
+        &["group_limited_greedy"],
+        Flag(|config| router(config).is_some_and(|router| router.groups.is_some())),
+        "contradicts the router of this architecture",
+    ),
+    (
+        &["use_mixed_mlp_moe"],
+        Flag(|config| mixture(config).is_some_and(|mixture| mixture.shared.is_some())),
+        "contradicts the number of shared experts",
+    ),
+    (
+        &["moe_drop_tokens", "moe_random_routing_dropped_token"],
+        NO,
+        "dropping tokens of full experts is not supported",
     ),
     // Scales.
     (
@@ -188,6 +205,7 @@ const KEYS: &[KeyRule] = &[
             "rope_scaling",
             "rope_parameters",
             "mrope_section",
+            "xdrope_section",
             "rope_local_base_freq",
             "local_rope_theta",
             "rotary_emb_scale_base",
@@ -198,14 +216,22 @@ const KEYS: &[KeyRule] = &[
         "not known to files of this family",
     ),
     (&["no_rope_layers"], Every("1"), "layers without rotation are not supported"),
-    (&["rotary", "use_rotary", "use_rope"], YES, "attention without rotation is not supported"),
+    (
+        &["rotary", "use_rotary", "use_rope", "use_rotary_pos_emb"],
+        YES,
+        "attention without rotation is not supported",
+    ),
     (
         &["position_embedding_type", "pos_emb", "position_embedding"],
         OneOf(&["\"rope\"", "\"rotary\"", "\"rotary_embedding\""]),
         "other embeddings of positions are not supported",
     ),
     (&["alibi", "use_alibi", "attention_alibi"], NO, "biases by distance are not supported"),
-    (&["use_dynamic_ntk", "use_logn_attn", "use_mrope"], NO, "not known to files of this family"),
+    (
+        &["use_dynamic_ntk", "use_logn_attn", "use_mrope", "position_embedding_xdrope"],
+        NO,
+        "not known to files of this family",
+    ),
     // Visibility of tokens.
     (&["use_sliding_window", "use_swa"], NO, "attention in a sliding window is not supported"),
     (&["sliding_window"], Positions, "attention in a sliding window is not supported"),
@@ -248,7 +274,12 @@ const KEYS: &[KeyRule] = &[
     ),
     (&["multi_query", "multi_query_attention"], NO, "not known to files of this family"),
     (&["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim"], Null, "latent attention is not supported"),
-    (&["num_kv_shared_layers"], ZERO, "layers that share a KV cache are not supported"),
+    (
+        &["use_mla"],
+        Flag(|config| config.pattern.iter().any(|layer| layer.latent().is_some())),
+        "contradicts the attention of this architecture",
+    ),
+    (&["num_kv_shared_layers", "use_cla"], ZERO, "layers that share a KV cache are not supported"),
     (
         &[
             "attn_output_gate",
@@ -318,7 +349,7 @@ const KEYS: &[KeyRule] = &[
     ),
     (
         &["norm_type", "layer_norm_type", "layernorm_type", "normalization", "normalization_type"],
-        OneOf(&["\"rms_norm\"", "\"rmsnorm\"", "\"RMSNorm\""]),
+        OneOf(&["\"rms_norm\"", "\"rmsnorm\"", "\"RMSNorm\"", "\"rms\""]),
         "other norms are not supported",
     ),
     (
@@ -358,6 +389,7 @@ const KEYS: &[KeyRule] = &[
         "contradicts the architecture's biases of the feed-forward layer",
     ),
     (&["lm_head_bias", "head_bias", "use_lm_head_bias"], NO, "a bias of the logits is not supported"),
+    (&["add_classification_head"], NO, "a head for classes is not supported"),
     (&["full_attn_mod"], ONE, "layers with sparse attention are not supported"),
     // Weights of other kinds, and models in addition to the Transformer.
     (
@@ -370,6 +402,8 @@ const KEYS: &[KeyRule] = &[
     (
         &[
             "vision_config",
+            "vit_type",
+            "vit_path",
             "audio_config",
             "text_config",
             "llm_config",
@@ -401,9 +435,14 @@ const KEYS: &[KeyRule] = &[
             "reorder_and_upcast_attn",
             "apply_query_key_layer_scaling",
             // `use_sliding_window` decides about windows. These count only with windows, experts,
-            // a shared expert or linear attention.
+            // a shared expert, shared caches, images or linear attention.
             "max_window_layers",
             "num_experts_per_tok",
+            "moe_topk",
+            "cla_share_factor",
+            "vit_add_patchemb_bias",
+            "vit_norm_type",
+            "vit_used_rms_norm",
             "norm_topk_prob",
             "shared_moe_mode",
             "layernorm_linear_attention_alpha",
@@ -518,12 +557,17 @@ fn grouped(config: &ModelConfig) -> Option<&GroupedAttention> {
     config.pattern.iter().find_map(Layer::grouped)
 }
 
-/// Returns the router of the layers with a mixture.
-fn router(config: &ModelConfig) -> Option<&Router> {
+/// Returns the mixture of the first layer that has one.
+fn mixture(config: &ModelConfig) -> Option<&Mixture> {
     config.pattern.iter().find_map(|layer| match &layer.feed_forward {
-        FeedForwardPart::Mixture(mixture) => Some(&mixture.router),
+        FeedForwardPart::Mixture(mixture) => Some(mixture),
         FeedForwardPart::Dense { .. } => None,
     })
+}
+
+/// Returns the router of the layers with a mixture.
+fn router(config: &ModelConfig) -> Option<&Router> {
+    mixture(config).map(|mixture| &mixture.router)
 }
 
 /// Returns the name of the router's scores in files.
@@ -547,7 +591,7 @@ fn choice(config: &ModelConfig) -> Option<&'static str> {
 fn qk_norm_range(config: &ModelConfig) -> Option<&'static str> {
     grouped(config)?.qk_norm.map(|norm| match norm {
         QkNorm::AllHeads => "per_layer",
-        QkNorm::PerHead => "per_head",
+        QkNorm::PerHead | QkNorm::PerRotatedHead => "per_head",
     })
 }
 
@@ -560,7 +604,7 @@ fn may_change_numbers(name: &str) -> bool {
 /// Returns the length in positions that the frequencies are scaled from.
 const fn original_positions(config: &ModelConfig) -> Option<usize> {
     match config.rope.scaling {
-        RopeScaling::Default | RopeScaling::Linear { .. } => None,
+        RopeScaling::Default | RopeScaling::Linear { .. } | RopeScaling::NtkAlpha { .. } => None,
         RopeScaling::Llama3 { original_positions, .. } | RopeScaling::Yarn { original_positions, .. } => {
             Some(original_positions)
         }

@@ -68,7 +68,7 @@ pub struct GroupedAttention {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
-    /// Norm of queries and keys before the rotation.
+    /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Number of keys that a token sees, itself included. `None`: all earlier tokens.
     pub window: Option<usize>,
@@ -118,12 +118,14 @@ pub struct SoftmaxAttention {
     pub rotary: Rotary,
 }
 
-/// Range of the norm of queries and keys.
+/// Range and place of the norm of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Each head by itself, with one weight for all heads.
+    /// Each head by itself before the rotation, with one weight for all heads.
     PerHead,
-    /// All heads of a token together.
+    /// Each head by itself after the rotation, with one weight for all heads.
+    PerRotatedHead,
+    /// All heads of a token together, before the rotation.
     AllHeads,
 }
 

@@ -9,7 +9,9 @@
 
 use serde_json::Value;
 
-use super::families::{CHOSEN, EXPERTS, GroupKeys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys};
+use super::families::{
+    CHOSEN, EXPERTS, GroupKeys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys, WidthKeys,
+};
 use super::fields::{Fields, ShortJson};
 use super::layer::{ExpertGroups, FeedForwardPart, Mixture, Router, SharedExpert};
 use crate::base::Diagnostic;
@@ -32,7 +34,7 @@ pub(super) fn read(
     dense: Option<FeedForwardPart>,
 ) -> Option<Vec<FeedForwardPart>> {
     let is_mixture = layers(fields, keys.layers, sizes.layers);
-    let mixture = mixture(fields, keys, sizes.intermediate, dense);
+    let mixture = mixture(fields, keys, sizes, dense);
     let mixture = FeedForwardPart::Mixture(mixture?);
     let dense = dense?;
     Some(is_mixture?.into_iter().map(|is_mixture| if is_mixture { mixture } else { dense }).collect())
@@ -49,16 +51,13 @@ pub(super) fn width(parts: &[FeedForwardPart]) -> Option<usize> {
 fn mixture(
     fields: &mut Fields<'_>,
     keys: &MixtureKeys,
-    intermediate: Option<usize>,
+    sizes: ModelSizes,
     dense: Option<FeedForwardPart>,
 ) -> Option<Mixture> {
-    let experts = one_size(fields, keys.experts, EXPERTS);
-    let chosen = one_size(fields, keys.chosen, CHOSEN);
-    let width = match keys.width {
-        Some(key) => fields.size(key),
-        None => intermediate,
-    };
-    let shared = shared(fields, keys.shared, width);
+    let experts = one_size(fields, keys.experts, EXPERTS, sizes.layers);
+    let chosen = one_size(fields, keys.chosen, CHOSEN, sizes.layers);
+    let width = width_of_expert(fields, keys.width, sizes);
+    let shared = shared(fields, keys.shared, width, sizes.layers);
     let groups = groups(fields, keys.groups, experts);
     let renormalisation = renormalisation(fields, keys.renormalised);
     let factor = match keys.factor {
@@ -67,6 +66,9 @@ fn mixture(
     };
     let (experts, chosen, groups) = (experts?, chosen?, groups?);
     enough_experts(fields, keys.chosen, experts, chosen, groups)?;
+    if keys.renormalised == Renormalised::AlwaysOfSeveral {
+        several_experts(fields, keys.chosen, chosen)?;
+    }
     let (activation, has_bias) = match dense? {
         FeedForwardPart::Dense { activation, has_bias } => (activation, has_bias),
         FeedForwardPart::Mixture(mixture) => (mixture.activation, mixture.has_bias),
@@ -89,14 +91,88 @@ fn mixture(
     })
 }
 
+/// Returns the number in a list with one number a layer, or a value that is no list. Layers with
+/// different numbers are refused.
+fn same_in_layers<'a>(
+    fields: &mut Fields<'a>,
+    key: &str,
+    value: &'a Value,
+    layers: Option<usize>,
+) -> Option<&'a Value> {
+    let Some(list) = value.as_array() else { return Some(value) };
+    if let Some(layers) = layers.filter(|layers| *layers != list.len()) {
+        fields.report(
+            Diagnostic::new(fields.place(key), "contradicts num_hidden_layers")
+                .expected(format!("{layers} entries"))
+                .found(list.len()),
+        );
+        return None;
+    }
+    let first = list.first()?;
+    if let Some(layer) = list.iter().position(|value| value != first) {
+        fields.report(
+            Diagnostic::new(fields.place(key), format!("layer {layer} differs from layer 0"))
+                .expected(ShortJson(first))
+                .found(ShortJson(&list[layer]))
+                .help("mixtures that differ between layers are not supported"),
+        );
+        return None;
+    }
+    Some(first)
+}
+
+/// Reads a size, or a list with the same size for each layer. Absence is a problem.
+fn size_in_layers(fields: &mut Fields<'_>, key: &str, layers: Option<usize>) -> Option<usize> {
+    let Some(value) = fields.get(key) else { return fields.size(key) };
+    let value = same_in_layers(fields, key, value, layers)?;
+    fields.size_of(key, value)
+}
+
+/// Reads the width of a routed expert.
+fn width_of_expert(fields: &mut Fields<'_>, keys: WidthKeys, sizes: ModelSizes) -> Option<usize> {
+    let key = match keys {
+        WidthKeys::Intermediate => return sizes.intermediate,
+        WidthKeys::Key(key) => return fields.size(key),
+        WidthKeys::IntermediateAnd(key) => key,
+    };
+    if fields.get(key).is_none() {
+        return sizes.intermediate;
+    }
+    let (written, width) = (size_in_layers(fields, key, sizes.layers)?, sizes.intermediate?);
+    if written != width {
+        fields.report(
+            Diagnostic::new(fields.place(key), "differs from intermediate_size")
+                .expected(width)
+                .found(written)
+                .help("programs of this architecture differ in which of them is the width of an expert"),
+        );
+        return None;
+    }
+    Some(width)
+}
+
+/// Refuses a token with one expert.
+fn several_experts(fields: &mut Fields<'_>, key: &str, chosen: usize) -> Option<()> {
+    if chosen > 1 {
+        return Some(());
+    }
+    fields.report(
+        Diagnostic::new(fields.place(key), "one expert per token is not supported")
+            .expected("2 or more")
+            .found(chosen)
+            .help("programs of this architecture differ in the weight of a single expert"),
+    );
+    None
+}
+
 /// Reads a size that can have several names. The names of a file must agree.
-fn one_size(fields: &mut Fields<'_>, key: &str, names: &[&str]) -> Option<usize> {
+fn one_size(fields: &mut Fields<'_>, key: &str, names: &[&str], layers: Option<usize>) -> Option<usize> {
     let written: Vec<&str> = names.iter().copied().filter(|name| fields.get(name).is_some()).collect();
     let first = if written.is_empty() || written.contains(&key) { key } else { written[0] };
-    let size = fields.size(first)?;
+    let size = size_in_layers(fields, first, layers)?;
     let mut agree = true;
     for other in written.into_iter().filter(|name| *name != first) {
-        let found = fields.size(other)?;
+        let found = size_in_layers(fields, other, layers)?;
         if found != size {
             agree = false;
             fields.report(
@@ -110,17 +186,30 @@ fn one_size(fields: &mut Fields<'_>, key: &str, names: &[&str]) -> Option<usize>
     agree.then_some(size)
 }
 
-fn shared(fields: &mut Fields<'_>, keys: SharedKeys, width: Option<usize>) -> Option<Option<SharedExpert>> {
+fn shared(
+    fields: &mut Fields<'_>,
+    keys: SharedKeys,
+    width: Option<usize>,
+    layers: Option<usize>,
+) -> Option<Option<SharedExpert>> {
     let (key, has_gate) = match keys {
         SharedKeys::None => return Some(None),
         SharedKeys::GatedWidth(key) => (key, true),
-        SharedKeys::Count(key) => (key, false),
+        SharedKeys::Count(key) | SharedKeys::CountOrOne(key) => (key, false),
     };
-    // A file with 0 or `null` has no shared expert. A file without the key is not clear.
-    if fields.has(key) && fields.get(key).is_none_or(|value| value.as_u64() == Some(0)) {
-        return Some(None);
-    }
-    let written = fields.size(key)?;
+    let written = match fields.get(key) {
+        Some(value) => {
+            let value = same_in_layers(fields, key, value, layers)?;
+            if value.as_u64() == Some(0) {
+                return Some(None);
+            }
+            fields.size_of(key, value)?
+        }
+        None if matches!(keys, SharedKeys::CountOrOne(_)) => 1,
+        // A file with `null` has no shared expert. A file without the key is not clear.
+        None if fields.has(key) => return Some(None),
+        None => fields.size(key)?,
+    };
     let intermediate_size = if has_gate { written } else { written * width? };
     Some(Some(SharedExpert { intermediate_size, has_gate }))
 }
@@ -214,6 +303,7 @@ fn renormalisation(fields: &mut Fields<'_>, renormalised: Renormalised) -> Optio
     let (fixed, added) = match renormalised {
         Renormalised::Never => (false, 0.0),
         Renormalised::Always(added) => (true, added),
+        Renormalised::AlwaysOfSeveral => (true, 0.0),
         Renormalised::Key { absent, added } => return Some(written.unwrap_or(absent).then_some(added)),
     };
     if let Some(written) = written.filter(|written| *written != fixed) {

@@ -122,6 +122,14 @@ const PRESETS: &[(&[&str], &str)] = &[
         "torch_dtype": "bfloat16"}"#,
     ),
     (
+        &["hunyuan-7b"],
+        r#"{"architectures": ["HunYuanDenseV1ForCausalLM"], "vocab_size": 128167, "hidden_size": 4096,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 14336, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+        "max_position_embeddings": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
         &["qwen3-30b-a3b"],
         r#"{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
         "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
@@ -152,6 +160,15 @@ const PRESETS: &[(&[&str], &str)] = &[
         "intermediate_size": 1536, "num_local_experts": 256, "num_experts_per_tok": 8, "scoring_func": "sigmoid",
         "use_routing_bias": true, "use_qk_norm": true, "qk_norm_type": "per_layer", "rms_norm_eps": 1e-6,
         "rope_theta": 5000000, "max_position_embeddings": 196608, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["hunyuan-a13b"],
+        r#"{"architectures": ["HunYuanMoEV1ForCausalLM"], "vocab_size": 128167, "hidden_size": 4096,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "attention_head_dim": 128,
+        "intermediate_size": 3072, "moe_intermediate_size": 3072, "num_experts": 64, "moe_topk": 8,
+        "num_shared_expert": 1, "use_mixed_mlp_moe": true, "use_qk_norm": true, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+        "max_position_embeddings": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16"}"#,
     ),
     (
         &["glm-4.5-air"],
@@ -284,6 +301,7 @@ mod tests {
             ("olmo-2-13b", 13.7),
             ("gemma-2-27b", 27.2),
             ("gemma-3-1b", 1.0),
+            ("hunyuan-7b", 7.50),
             ("qwen3.5-35b-a3b", 34.7),
             ("qwen3.5-27b", 26.9),
             ("qwen3.5-9b", 8.95),
@@ -301,6 +319,7 @@ mod tests {
             ("qwen3-235b-a22b", 235.1, 22.2),
             ("mixtral-8x7b", 46.7, 12.9),
             ("minimax-m2", 228.7, 11.0),
+            ("hunyuan-a13b", 80.4, 12.75),
             ("glm-4.5-air", 106.9, 13.4),
             ("gpt-oss-20b", 20.9, 4.19),
             ("deepseek-v2-lite", 15.7, 2.66),
@@ -333,8 +352,8 @@ mod tests {
         for name in ModelConfig::presets() {
             assert!(ModelConfig::preset(name).is_some(), "{name}");
         }
-        assert_eq!(ModelConfig::presets().count(), 25);
-        assert_eq!(ModelConfig::dense_presets().count(), 12);
+        assert_eq!(ModelConfig::presets().count(), 27);
+        assert_eq!(ModelConfig::dense_presets().count(), 13);
         assert_eq!(ModelConfig::preset("qwen-72B"), None);
     }
 

@@ -537,7 +537,10 @@ fn named_dtype(fields: &mut Fields<'_>, name: &str) -> Option<DType> {
 fn extended_positions(fields: &mut Fields<'_>, written: usize, scaling: &RopeScaling) -> Option<usize> {
     let stretched = |positions: usize, factor: f64| (positions as f64 * factor) as usize;
     let extended = match *scaling {
-        RopeScaling::Default | RopeScaling::Llama3 { .. } | RopeScaling::QwenDynamicNtk { .. } => written,
+        RopeScaling::Default
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::NtkAlpha { .. }
+        | RopeScaling::QwenDynamicNtk { .. } => written,
         RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor, .. } => stretched(written, factor),
         RopeScaling::Yarn { factor, original_positions, .. } => {
             stretched(original_positions, factor).max(written)

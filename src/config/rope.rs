@@ -82,6 +82,12 @@ pub enum RopeScaling {
         /// Whether the bounds of the blended frequencies are rounded outwards to whole dims.
         truncate: bool,
     },
+    /// The base is multiplied by `alpha^(d / (d − 2))` for heads of `d` dims, at any length
+    /// (Hunyuan).
+    NtkAlpha {
+        /// Divisor of the lowest frequency; at least 1.
+        alpha: f64,
+    },
     /// The base grows in powers of two with the length of the prompt (original Qwen).
     QwenDynamicNtk {
         /// Length in positions up to which the base is kept: `seq_length` of the file.
@@ -115,7 +121,8 @@ impl Rope {
             RopeScaling::Default
             | RopeScaling::Linear { .. }
             | RopeScaling::Llama3 { .. }
-            | RopeScaling::Yarn { .. } => LengthDependence::Fixed,
+            | RopeScaling::Yarn { .. }
+            | RopeScaling::NtkAlpha { .. } => LengthDependence::Fixed,
             RopeScaling::QwenDynamicNtk { .. } => LengthDependence::Prompt,
             RopeScaling::Dynamic { .. } => LengthDependence::Current,
         }
@@ -197,6 +204,7 @@ impl Rope {
                 let stretch = sequence_length.max(trained_positions) as f64 / trained_positions as f64;
                 unscaled(grown_base(self.theta, factor * stretch - (factor - 1.0), head_dim), head_dim)
             }
+            RopeScaling::NtkAlpha { alpha } => unscaled(grown_base(self.theta, alpha, head_dim), head_dim),
             RopeScaling::QwenDynamicNtk { trained_length } => unscaled(
                 grown_base(self.theta, qwen_alpha(sequence_length, trained_length), head_dim),
                 head_dim,
@@ -373,6 +381,20 @@ mod tests {
             close(&rope.inverse_frequencies(8, length), &expected);
         }
         assert_eq!(rope.length_dependence(), LengthDependence::Prompt);
+    }
+
+    #[test]
+    fn alpha_grows_the_base_at_any_length() {
+        let rope = scaled(10_000.0, RopeScaling::NtkAlpha { alpha: 1000.0 });
+        let base = 10_000.0 * 1000f64.powf(8.0 / 6.0);
+        let expected: Vec<f64> = (0..4).map(|pair| base.powf(-f64::from(pair) / 4.0)).collect();
+        for length in [1, 100_000] {
+            close(&rope.inverse_frequencies(8, length), &expected);
+        }
+        // The lowest frequency of a head is divided by alpha.
+        let plain = Rope::plain(10_000.0).inverse_frequencies(8, 1);
+        close(&[rope.inverse_frequencies(8, 1)[3] * 1000.0], &[f64::from(plain[3])]);
+        assert_eq!(rope.length_dependence(), LengthDependence::Fixed);
     }
 
     #[test]

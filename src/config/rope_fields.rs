@@ -186,7 +186,7 @@ impl Context {
                 object.get(section);
             }
         }
-        let scaling = read_scaling(&mut object, self.sizes.positions).filter(|_| is_known);
+        let scaling = self.scaling(&mut object).filter(|_| is_known);
         // The keys of a scaling that could not be read are not known.
         if scaling.is_some() {
             Self::refuse_unread(&mut object);
@@ -194,6 +194,39 @@ impl Context {
         let score_factor = score_factor(&object, scaling.as_ref());
         fields.absorb(object);
         RopeObject { theta, scaling, score_factor, part }
+    }
+
+    fn scaling(&self, object: &mut Fields<'_>) -> Option<RopeScaling> {
+        let written_positions = self.sizes.positions;
+        let (newer, older) = (object.optional_text("rope_type"), object.optional_text("type"));
+        if let (Some(newer), Some(older)) = (newer, older)
+            && newer != older
+        {
+            object.report(
+                Diagnostic::new(object.place("type"), "differs from rope_type").expected(newer).found(older),
+            );
+            return None;
+        }
+        match newer.or(older).unwrap_or("default") {
+            "default" => Some(RopeScaling::Default),
+            "linear" => Some(RopeScaling::Linear { factor: growth(object, "factor")? }),
+            "dynamic" if self.keys.has_alpha && object.get("alpha").is_some() => read_alpha(object),
+            "dynamic" => {
+                let (factor, trained) =
+                    (growth(object, "factor"), trained_positions(object, written_positions));
+                Some(RopeScaling::Dynamic { factor: factor?, trained_positions: trained? })
+            }
+            "llama3" => read_llama3(object),
+            "yarn" => read_yarn(object, written_positions),
+            other => {
+                object.report(
+                    Diagnostic::new(object.place("rope_type"), "unknown scaling of the rotary embedding")
+                        .expected("default, linear, dynamic, llama3 or yarn")
+                        .found(format!("`{other}`")),
+                );
+                None
+            }
+        }
     }
 
     fn refuse_unread(object: &mut Fields<'_>) {
@@ -245,36 +278,6 @@ struct RopeObject {
     part: Option<f64>,
 }
 
-fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<RopeScaling> {
-    let (newer, older) = (object.optional_text("rope_type"), object.optional_text("type"));
-    if let (Some(newer), Some(older)) = (newer, older)
-        && newer != older
-    {
-        object.report(
-            Diagnostic::new(object.place("type"), "differs from rope_type").expected(newer).found(older),
-        );
-        return None;
-    }
-    match newer.or(older).unwrap_or("default") {
-        "default" => Some(RopeScaling::Default),
-        "linear" => Some(RopeScaling::Linear { factor: factor(object)? }),
-        "dynamic" => {
-            let (factor, trained) = (factor(object), trained_positions(object, written_positions));
-            Some(RopeScaling::Dynamic { factor: factor?, trained_positions: trained? })
-        }
-        "llama3" => read_llama3(object),
-        "yarn" => read_yarn(object, written_positions),
-        other => {
-            object.report(
-                Diagnostic::new(object.place("rope_type"), "unknown scaling of the rotary embedding")
-                    .expected("default, linear, dynamic, llama3 or yarn")
-                    .found(format!("`{other}`")),
-            );
-            None
-        }
-    }
-}
-
 /// Reads the length where dynamic scaling starts. Every reader of these files takes the written
 /// positions, so another length is a contradiction.
 fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<usize> {
@@ -297,8 +300,26 @@ fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) 
     Some(written)
 }
 
+/// Reads a base that grows at any length. The programs of these files ignore the other keys.
+/// Serving engines extend the positions by `factor`, so it must be 1.
+fn read_alpha(object: &mut Fields<'_>) -> Option<RopeScaling> {
+    for ignored in ["beta_fast", "beta_slow", "mscale", "mscale_all_dim"] {
+        object.get(ignored);
+    }
+    let (alpha, factor) = (growth(object, "alpha"), optional(object, "factor", 1.0)?);
+    if factor != 1.0 {
+        object.report(
+            Diagnostic::new(object.place("factor"), "extends the context in addition to alpha")
+                .expected(1)
+                .found(factor),
+        );
+        return None;
+    }
+    Some(RopeScaling::NtkAlpha { alpha: alpha? })
+}
+
 fn read_llama3(object: &mut Fields<'_>) -> Option<RopeScaling> {
-    let factor = factor(object);
+    let factor = growth(object, "factor");
     let low = object.positive("low_freq_factor");
     let high = object.positive("high_freq_factor");
     let original = object.size("original_max_position_embeddings");
@@ -329,7 +350,7 @@ fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Optio
     };
     let factor = match (object.get("factor"), original, written_positions) {
         (None, Some(original), Some(written)) if written > original => Some(written as f64 / original as f64),
-        _ => factor(object),
+        _ => growth(object, "factor"),
     };
     let beta_fast = optional(object, "beta_fast", BETA_FAST);
     let beta_slow = optional(object, "beta_slow", BETA_SLOW);
@@ -396,17 +417,16 @@ fn optional(object: &mut Fields<'_>, name: &str, default: f64) -> Option<f64> {
     if object.get(name).is_none() { Some(default) } else { object.optional_positive(name) }
 }
 
-fn factor(object: &mut Fields<'_>) -> Option<f64> {
-    let factor = object.positive("factor")?;
-    if factor < 1.0 {
+/// Reads a number of at least 1 that extends the context.
+fn growth(object: &mut Fields<'_>, key: &str) -> Option<f64> {
+    let growth = object.positive(key)?;
+    if growth < 1.0 {
         object.report(
-            Diagnostic::new(object.place("factor"), "shortens the context")
-                .expected("at least 1")
-                .found(factor),
+            Diagnostic::new(object.place(key), "shortens the context").expected("at least 1").found(growth),
         );
         return None;
     }
-    Some(factor)
+    Some(growth)
 }
 
 /// Refuses a base of at most 1, because its powers do not grow.
@@ -453,6 +473,7 @@ mod tests {
             local_theta: None,
             needs_scaling: false,
             has_sections: false,
+            has_alpha: false,
         })
     }
 

@@ -130,7 +130,7 @@ impl ModelConfig {
             list.bias(tensors.attention_out, &[hidden]);
         }
         let widths = match attention.qk_norm {
-            Some(QkNorm::PerHead) => Some([self.head_dim; 2]),
+            Some(QkNorm::PerHead | QkNorm::PerRotatedHead) => Some([self.head_dim; 2]),
             Some(QkNorm::AllHeads) => Some([query, kv]),
             None => None,
         };

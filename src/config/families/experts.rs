@@ -9,8 +9,8 @@ pub(crate) struct MixtureKeys {
     pub(crate) experts: &'static str,
     /// Key of the number of experts of a token. Files can have another name of [`CHOSEN`] instead.
     pub(crate) chosen: &'static str,
-    /// Key of the width of a routed expert. `None`: `intermediate_size`.
-    pub(crate) width: Option<&'static str>,
+    /// Key of the width of a routed expert.
+    pub(crate) width: WidthKeys,
     /// The expert that every token passes.
     pub(crate) shared: SharedKeys,
     /// Layers with a mixture.
@@ -33,7 +33,18 @@ pub(crate) struct MixtureKeys {
 pub(crate) const EXPERTS: &[&str] = &["num_experts", "num_local_experts", "n_routed_experts"];
 
 /// Names of the number of experts of a token.
-pub(crate) const CHOSEN: &[&str] = &["num_experts_per_tok", "experts_per_token"];
+pub(crate) const CHOSEN: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"];
+
+/// Key of the width of a routed expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WidthKeys {
+    /// The key is `intermediate_size`.
+    Intermediate,
+    /// The key is `intermediate_size`. A file can have the same number under this key too.
+    IntermediateAnd(&'static str),
+    /// This key.
+    Key(&'static str),
+}
 
 /// The expert that every token passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +55,8 @@ pub(crate) enum SharedKeys {
     GatedWidth(&'static str),
     /// The key is the width relative to a routed expert.
     Count(&'static str),
+    /// As [`Self::Count`]. The width of a file without the key is that of a routed expert.
+    CountOrOne(&'static str),
 }
 
 /// Layers with a mixture. The other layers are dense, of the width `intermediate_size`.
@@ -77,6 +90,9 @@ pub(crate) enum Renormalised {
     Never,
     /// Every file has it, with this number added to the sum.
     Always(f64),
+    /// Every file has it. A file with one expert per token is refused. Its weight is 1 in some
+    /// programs, and the score in other programs.
+    AlwaysOfSeveral,
     /// `norm_topk_prob` decides.
     Key {
         /// Value of a file without the key.

@@ -2,7 +2,8 @@
 
 use super::{Absent, Bias, FamilyTable, GroupKeys, Keys, Layers, MixtureKeys, MixtureLayers};
 use super::{
-    PredictionKeys, PredictionNames, Renormalised, RotaryKeys, RotatedPart, SharedKeys, StandardRotary, llama,
+    PredictionKeys, PredictionNames, Renormalised, RotaryKeys, RotatedPart, SharedKeys, StandardRotary,
+    WidthKeys, llama,
 };
 use crate::config::layer::{QkNorm, Scores};
 
@@ -35,7 +36,7 @@ pub(super) const PREDICTION: PredictionKeys =
 pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     experts: "n_routed_experts",
     chosen: "num_experts_per_tok",
-    width: Some("moe_intermediate_size"),
+    width: WidthKeys::Key("moe_intermediate_size"),
     shared: SharedKeys::Count("n_shared_experts"),
     layers: MixtureLayers::FromFirst,
     scores: Scores::Sigmoid,

@@ -76,4 +76,5 @@ pub(super) const ROTARY: StandardRotary = StandardRotary {
     local_theta: None,
     needs_scaling: false,
     has_sections: false,
+    has_alpha: false,
 };

@@ -1,7 +1,7 @@
 //! Mixtral: Mistral with a mixture of experts in every layer.
 
 use super::{ExpertTensors, FamilyTable, GroupKeys, Keys, Layers, MixtureKeys, MixtureLayers, Renormalised};
-use super::{RotaryKeys, SharedKeys, StandardRotary, Tensors, Windows, llama, mistral};
+use super::{RotaryKeys, SharedKeys, StandardRotary, Tensors, WidthKeys, Windows, llama, mistral};
 use crate::config::layer::Scores;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
@@ -20,7 +20,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
 pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     experts: "num_local_experts",
     chosen: "num_experts_per_tok",
-    width: None,
+    width: WidthKeys::Intermediate,
     shared: SharedKeys::None,
     layers: MixtureLayers::All,
     scores: Scores::Softmax,

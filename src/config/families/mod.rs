@@ -17,6 +17,8 @@ mod gemma3;
 mod glm4;
 mod glm4_moe;
 mod gpt_oss;
+mod hunyuan_v1_dense;
+mod hunyuan_v1_moe;
 mod latent;
 mod llama;
 mod minimax_m2;
@@ -42,7 +44,7 @@ use std::hash::{Hash, Hasher};
 pub(crate) use delta::{DeltaInputs, DeltaKeys, DeltaTensors};
 pub(crate) use experts::{
     CHOSEN, EXPERTS, ExpertStack, ExpertTensors, GroupKeys, MixtureKeys, MixtureLayers, Renormalised,
-    SharedKeys,
+    SharedKeys, WidthKeys,
 };
 pub(crate) use latent::LatentTensors;
 pub(crate) use tower::Tower;
@@ -67,12 +69,14 @@ impl Family {
         Self(&olmo2::TABLE),
         Self(&gemma2::TABLE),
         Self(&gemma3::TABLE),
+        Self(&hunyuan_v1_dense::TABLE),
         Self(&qwen2_moe::TABLE),
         Self(&qwen3_moe::TABLE),
         Self(&mixtral::TABLE),
         Self(&minimax_m2::TABLE),
         Self(&glm4_moe::TABLE),
         Self(&gpt_oss::TABLE),
+        Self(&hunyuan_v1_moe::TABLE),
         Self(&deepseek_v2::TABLE),
         Self(&deepseek_v3::TABLE),
         Self(&qwen3_next::TABLE),
@@ -343,6 +347,8 @@ pub(crate) struct StandardRotary {
     /// Whether files divide the rotated dims into sections for time, height and width. The
     /// positions of a text token are equal in all sections.
     pub(crate) has_sections: bool,
+    /// Whether the scaling `dynamic` can have the key `alpha`. The base then grows at any length.
+    pub(crate) has_alpha: bool,
 }
 
 /// Rotated part of a head.

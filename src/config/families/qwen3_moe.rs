@@ -1,7 +1,8 @@
 //! Qwen3 with mixtures of experts, such as Qwen3-30B-A3B.
 
 use super::{
-    Absent, FamilyTable, GroupKeys, Keys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys, qwen3,
+    Absent, FamilyTable, GroupKeys, Keys, MixtureKeys, MixtureLayers, Renormalised, SharedKeys, WidthKeys,
+    qwen3,
 };
 use crate::config::layer::Scores;
 
@@ -17,7 +18,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
 pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     experts: "num_experts",
     chosen: "num_experts_per_tok",
-    width: Some("moe_intermediate_size"),
+    width: WidthKeys::Key("moe_intermediate_size"),
     shared: SharedKeys::None,
     layers: MixtureLayers::Steps,
     scores: Scores::Softmax,

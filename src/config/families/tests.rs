@@ -1,5 +1,6 @@
 //! Properties of all tables, and a family that only renames.
 
+mod hunyuan;
 mod hybrids;
 mod latent;
 mod mixtures;

@@ -29,6 +29,7 @@ fn file(family: Family) -> Map<String, Value> {
             "moe_intermediate_size": 16}),
         "mixtral" => json!({"num_local_experts": 6, "num_experts_per_tok": 2}),
         "minimax_m2" => json!({"num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8}),
+        "hunyuan_v1_moe" => json!({"num_experts": 6, "moe_topk": 2}),
         "gpt_oss" => json!({"num_local_experts": 6, "num_experts_per_tok": 2, "swiglu_limit": 7.0,
             "rope_scaling": {"rope_type": "default"}}),
         "deepseek_v2" | "deepseek_v3" => json!({"n_routed_experts": 6, "num_experts_per_tok": 2,

@@ -54,20 +54,16 @@ impl LayerInputs<'_> {
         let tag = |name: &str| format!("layers.{layer}.attention.{name}");
         let [mut q, mut key, value] = [0, 1, 2].map(|part| self.heads(build, layer, part, x));
         let names = [tensors.query_norm, tensors.key_norm].map(|name| self.config.layer_tensor(layer, name));
+        let names = names.each_ref().map(String::as_str);
         match attention.qk_norm {
-            Some(QkNorm::PerHead) => {
-                for (x, name) in [&mut q, &mut key].into_iter().zip(&names) {
-                    let wide = self.cast(build, *x, self.stored);
-                    let normed = self.norm(build, wide, name);
-                    *x = self.cast(build, normed, self.dtype);
-                }
-            }
-            Some(QkNorm::AllHeads) => {
-                [q, key] = self.norms_of_all_heads(build, [q, key], names.each_ref().map(String::as_str));
-            }
-            None => {}
+            Some(QkNorm::PerHead) => [q, key] = self.norms_of_heads(build, [q, key], names),
+            Some(QkNorm::AllHeads) => [q, key] = self.norms_of_all_heads(build, [q, key], names),
+            Some(QkNorm::PerRotatedHead) | None => {}
         }
         [q, key] = [q, key].map(|x| self.rotated(build, attention.rotary, x));
+        if attention.qk_norm == Some(QkNorm::PerRotatedHead) {
+            [q, key] = self.norms_of_heads(build, [q, key], names);
+        }
         if let Some(logn) = self.tokens.logn {
             q = build.mul(q, logn);
         }
@@ -264,6 +260,17 @@ impl LayerInputs<'_> {
         // A single cache has both keys and values.
         let (keys, values) = (&written[0], &written[written.len() - 1]);
         build.op(kind, &[&[q][..], keys, values, &[*table, *positions, *lengths]].concat())
+    }
+
+    /// Normalises each query head and each key head by itself.
+    fn norms_of_heads(&self, build: &mut Builder, heads: [Operand; 2], names: [&str; 2]) -> [Operand; 2] {
+        let mut normal = heads;
+        for (x, name) in normal.iter_mut().zip(names) {
+            let wide = self.cast(build, *x, self.stored);
+            let normed = self.norm(build, wide, name);
+            *x = self.cast(build, normed, self.dtype);
+        }
+        normal
     }
 
     /// Normalises all query heads of a token together, and all key heads. If cards have shards of

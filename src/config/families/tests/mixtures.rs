@@ -35,7 +35,7 @@ pub(super) fn refused(text: &str, changes: &[(&str, &str)]) {
 }
 
 /// The router of Qwen3.
-const SOFTMAX: Router = Router {
+pub(super) const SOFTMAX: Router = Router {
     scores: Scores::Softmax,
     has_logit_bias: false,
     has_choice_bias: false,
