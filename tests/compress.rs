@@ -474,16 +474,16 @@ fn curves_end_beside_what_is_not_compressed() {
         Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE },
         Layout { data: 2, context: 2, micro_batch: 4, ..ONE },
     ];
-    // The first three of each model have every pair of model, compression and layout.
+    // The first two of each model have every layout, and each model with both compressions.
     let one_bit = Compression::OneBit;
     let of_both = [
         ("qwen2-gqa-adamw", [(one_bit, 0), (TOP, 1), (one_bit, 2), (TOP, 0), (one_bit, 1), (TOP, 2)]),
-        ("llama3-sgd", [(TOP, 0), (one_bit, 1), (TOP, 2), (one_bit, 0), (TOP, 1), (one_bit, 2)]),
+        ("llama3-sgd", [(TOP, 2), (one_bit, 1), (TOP, 0), (one_bit, 0), (TOP, 1), (one_bit, 2)]),
     ];
     for (name, compressed) in of_both {
         let usual = golden(name, None);
         let usual = last(&losses(&usual, &mut usual.start(layouts[0]).unwrap()));
-        for (by, at) in first_cases(&compressed, 3) {
+        for (by, at) in first_cases(&compressed, 2) {
             let (golden, layout) = (settled(name, *by), layouts[*at]);
             let found = last(&losses(&golden, &mut golden.start(layout).unwrap()));
             assert!((found / usual - 1.0).abs() < NEAR, "{name}, {by}, {layout:?}: {found} beside {usual}");

@@ -36,7 +36,7 @@ fn logits_and_tokens_are_those_of_transformers() {
         for (at, cards) in [1, 2, 3, 5, 8].into_iter().enumerate() {
             for residual in [Residual::Replicate, Residual::Seq] {
                 let number = family + at + usize::from(residual == Residual::Seq);
-                if cards == 1 && residual == Residual::Seq || !is_sampled(number, 3) {
+                if cards == 1 && residual == Residual::Seq || !is_sampled(number, 5) {
                     continue;
                 }
                 let place = format!("{name} on {cards} cards, {residual:?}");
@@ -71,7 +71,7 @@ fn other_precisions_are_within_their_bounds() {
         let precisions = [DType::F16, DType::BF16].map(Precision::from).into_iter().chain(quantised);
         for (number, precision) in (family..).zip(precisions) {
             for (at, cards) in [1, 3, 4].into_iter().enumerate() {
-                if !is_sampled(number + at, 4) {
+                if !is_sampled(number + at, 6) {
                     continue;
                 }
                 let residual = if cards == 4 { Residual::Seq } else { Residual::Replicate };
@@ -160,7 +160,7 @@ pub(crate) fn fails_with_each(sabotages: Vec<Sabotage>) {
     let cann = cann(8);
     let mut passed = Vec::new();
     for (number, (name, fault, sabotage)) in sabotages.into_iter().enumerate() {
-        if !is_sampled(number, 2) {
+        if !is_sampled(number, 3) {
             continue;
         }
         let (mut model, reference) = with_reference(name);

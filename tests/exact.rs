@@ -141,14 +141,17 @@ fn are_alike(config: &ModelConfig, recipe: &Recipe, layouts: &[Layout]) {
 #[test]
 fn every_layout_has_the_same_bits_in_f32() {
     let recipe = Recipe { steps: 4, ..recipe(TrainingPrecision::F32) };
-    are_alike(&small(false), &recipe, &LAYOUTS);
+    let layouts = LAYOUTS.into_iter().enumerate().filter(|(number, _)| is_sampled(*number, 2));
+    are_alike(&small(false), &recipe, &layouts.map(|(_, layout)| layout).collect::<Vec<_>>());
 }
 
 #[test]
 fn every_layout_has_the_same_bits_in_bf16_with_a_tied_head() {
-    let layouts = [0, 1, 5, 9, 11, 13, 14, 17, 19, 24].map(|at| LAYOUTS[at]);
+    let layouts = [1, 5, 9, 11, 13, 14, 17, 19, 24].map(|at| LAYOUTS[at]);
+    let layouts = layouts.into_iter().enumerate().filter(|(number, _)| is_sampled(*number, 2));
     let recipe = Recipe { steps: 4, ..recipe(TrainingPrecision::Bf16) };
-    are_alike(&small(true), &recipe, &layouts);
+    let all: Vec<Layout> = [ONE].into_iter().chain(layouts.map(|(_, layout)| layout)).collect();
+    are_alike(&small(true), &recipe, &all);
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn every_family_has_the_same_bits() {
     let lora = Recipe { lora, ..full };
     let families = ["mistral-sliding", "phi3", "glm4", "olmo2", "gemma2", "gemma3"];
     for (at, name) in families.into_iter().enumerate() {
-        let is_in = |(number, _): &(usize, Layout)| *number == 0 || is_sampled(at + number, 2);
+        let is_in = |(number, _): &(usize, Layout)| *number == 0 || is_sampled(at + number, 3);
         let layouts = layouts.into_iter().enumerate().filter(is_in).map(|(_, layout)| layout);
         let layouts: Vec<Layout> = layouts.collect();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);

@@ -32,7 +32,7 @@ const BATCH: BatchSize = BatchSize { sequences: 8, tokens: 256 };
 /// Returns the batch for comparisons of gradient sums.
 pub(super) const fn batch_of_sums(effort: Effort) -> BatchSize {
     match effort {
-        Effort::Quick => BatchSize { tokens: BATCH.tokens / 8, ..BATCH },
+        Effort::Quick => BatchSize { tokens: BATCH.tokens / 32, ..BATCH },
         Effort::Full => BATCH,
     }
 }
