@@ -44,6 +44,23 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
     }
 }
 
+/// The commands differ in sizes of the mesh, micro-batches, residual layout and recomputation.
+#[test]
+fn each_split_has_the_command_that_explains_its_step() {
+    let report =
+        json("--model qwen2.5-0.5b --train --cards 4 --card 910b1 --seq 2048 --global-batch 8 --top 3");
+    let best = report["best"].as_array().unwrap();
+    assert_eq!(best.len(), 3);
+    for split in best {
+        let line = split["command"].as_str().unwrap().strip_prefix("ascend-tp ").unwrap();
+        let output = crate::succeeds(&crate::words(&format!("{line} --json")));
+        let explained: Value = serde_json::from_str(&output).unwrap();
+        assert!(explained["step_us"].as_f64().unwrap() > 0.0, "{line}");
+        assert_eq!((&explained["cards"], &explained["global_batch"]), (&4.into(), &8.into()), "{line}");
+        assert_eq!(explained["chip"], "Ascend910B1", "{line}");
+    }
+}
+
 #[test]
 fn a_model_that_the_planner_does_not_predict_is_refused() {
     for (model, found) in [

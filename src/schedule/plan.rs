@@ -433,9 +433,10 @@ impl Plan {
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
     }
 
-    /// Returns the pairs of conflicting steps, earlier first, in the order of the later steps,
-    /// possibly with duplicates. Steps conflict if they touch the same bytes of a buffer and at
-    /// least one writes; no reordering may swap a pair.
+    /// Returns pairs of conflicting steps, earlier first, in the order of the later steps, possibly
+    /// with duplicates. Steps conflict if they touch the same bytes of a buffer and at least one
+    /// writes. A reordering that swaps no pair swaps no conflicting steps: other conflicts follow
+    /// from pairs with a step between them.
     #[must_use]
     #[doc(hidden)]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
@@ -454,7 +455,17 @@ impl Plan {
                     .chain(read)
                     .filter(|(other, by)| *by != index && other.start < range.end && range.start < other.end);
                 conflicts.extend(earlier.map(|(_, by)| (*by, index)));
-                if is_write { writes } else { reads }.push((range, index));
+                if is_write {
+                    // A later step that conflicts with a covered access conflicts with this write.
+                    let is_covered =
+                        |other: &Range<u64>| range.start <= other.start && other.end <= range.end;
+                    [&mut *reads, &mut *writes]
+                        .into_iter()
+                        .for_each(|accesses| accesses.retain(|(other, _)| !is_covered(other)));
+                    writes.push((range, index));
+                } else {
+                    reads.push((range, index));
+                }
             }
         }
         conflicts

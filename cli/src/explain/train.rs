@@ -5,7 +5,8 @@
 //!   opened.
 //! - A collective is hidden while an operator of the same card runs in parallel. The remaining time
 //!   is exposed.
-//! - Above 256 cards, the first card of each stage stands for all cards of the stage.
+//! - The first card of each stage stands for all cards of the stage above 256 cards, and above 16
+//!   cards if all have equal shards.
 //! - For exposed time, the report names the cause of the late start and the waiting consumer.
 
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::program::OpId;
+use ascend_tp::placement::Placed;
+use ascend_tp::program::{OpId, Role};
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
 use ascend_tp::schedule::{Plan, StepOrder, Target};
 use ascend_tp::train::program::StepPart;
@@ -235,7 +237,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
             continue;
         }
         let target = Target::of(site.profile.soc, kernels);
-        let plans = if cards.len() > MOST_PLANNED_CARDS {
+        let is_alike = || run.programs.iter().all(|(_, staged)| has_equal_shards(staged.placed));
+        let plans = if cards.len() > MOST_PLANNED_CARDS || cards.len() > FEW_CARDS && is_alike() {
             run.schedule_first(&recipe, &layout, target)?
         } else {
             run.schedule(StepOrder::Overlapped, &recipe, &layout, target)?
@@ -269,6 +272,19 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         print_report(&render(&report))?;
     }
     Ok(Outcome::Done)
+}
+
+/// With more cards, one plan of each stage stands for all ranks with equal shards.
+const FEW_CARDS: usize = 16;
+
+/// Returns whether all ranks hold as much of each param and input.
+fn has_equal_shards(placed: &Placed) -> bool {
+    let Placed { program, layouts, mesh, .. } = placed;
+    let mut given = program.with_role(Role::Param).chain(program.with_role(Role::Input));
+    given.all(|id| {
+        let on = |rank| layouts[id].local_shape(mesh, &program.values[id].shape, rank);
+        (1..mesh.cards()).all(|rank| on(rank) == on(0))
+    })
 }
 
 struct Seen<'a> {

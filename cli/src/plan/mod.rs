@@ -20,7 +20,7 @@ pub(super) use train::fits_nowhere;
 pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     let mut problems = Diagnostics::new();
     // The command line requires both values.
-    let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
+    let named = options.name();
     let cards = options.cards;
     let model = keep(model::config(named), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);

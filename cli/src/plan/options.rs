@@ -62,6 +62,13 @@ pub(crate) struct PlanOptions {
     pub(super) site: SiteOptions,
 }
 
+impl PlanOptions {
+    /// Returns the model as it was given.
+    pub(super) fn name(&self) -> &str {
+        self.named.as_deref().or(self.model.as_deref()).unwrap_or_default()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanServeOptions {
     /// Number of concurrent sequences

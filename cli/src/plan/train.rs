@@ -17,7 +17,7 @@ use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{
     FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
 };
-use ascend_tp_planner::train::setting::JobSplit;
+use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
 use serde::Serialize;
 
 use super::options::PlanOptions;
@@ -54,6 +54,8 @@ pub(super) fn run(
         tokens: training.tokens,
         top: options.top,
         why: options.why.as_deref(),
+        named: options.name(),
+        site: options.site.words(),
     })?;
     if options.json {
         print_json(&report)?;
@@ -77,6 +79,38 @@ struct PlanRequest<'a> {
     top: usize,
     /// Setting to explain, such as `tp=16,pp=2`.
     why: Option<&'a str>,
+    /// The model as it was given.
+    named: &'a str,
+    /// Options of the site.
+    site: Vec<String>,
+}
+
+impl PlanRequest<'_> {
+    /// Returns the command that explains the step of our programs with a split. `None` if `train`
+    /// has no such split.
+    fn command(&self, split: &JobSplit) -> Option<String> {
+        let JobSplit { tp, cp, pp, dp, micro_batch, .. } = *split;
+        if split.order != RankOrder::DataInside {
+            return None;
+        }
+        let axes = [("pp", pp), ("dp", dp), ("cp", cp), ("tp", tp)];
+        let axes = axes.iter().filter(|(name, size)| *size > 1 || *name == "tp");
+        let axes: Vec<String> = axes.map(|(name, size)| format!("{name}={size}")).collect();
+        let mut words = vec![
+            format!("ascend-tp explain {} --train --cards {}", self.named, self.cards),
+            format!("--mesh {} --micro-batch {micro_batch}", axes.join(",")),
+            format!("--global-batch {} --seq {}", self.global_batch, self.sequence),
+            format!("--zero {} --recompute {}", split.zero.stage(), split.recompute),
+        ];
+        if pp > 1 {
+            words.push(format!("--pipeline {}", split.schedule));
+        }
+        if split.sequence_parallel {
+            words.push("--residual seq".to_owned());
+        }
+        words.extend(self.site.iter().cloned());
+        Some(words.join(" "))
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -111,6 +145,9 @@ struct TrainPlanReport {
 #[derive(Debug, Serialize)]
 struct SettingLine {
     setting: String,
+    /// Command that explains the step of our programs with this split. `None` if `train` has no
+    /// such split.
+    command: Option<String>,
     step_s: f64,
     tokens_per_s_and_card: f64,
     mfu_percent: f64,
@@ -195,7 +232,8 @@ impl TrainPlanReport {
         let best = search.best(request.top.max(1));
         // A setting fits, so a best setting exists.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
-        let loser = |choice: SplitChoice, verdict| LosingChoice::new(&job, &winner, &choice, verdict);
+        let loser =
+            |choice: SplitChoice, verdict| LosingChoice::new(request, &job, &winner, &choice, verdict);
         let why = choice.map(|choice| {
             let verdict = search.why(&choice);
             (choice, verdict)
@@ -228,7 +266,7 @@ impl TrainPlanReport {
             grid: grid(request.config, &job, &shown)?,
             keys: keys(request.config, &job, &shown)?,
             why: why.map(|(choice, verdict)| loser(choice, verdict)),
-            best: best.iter().map(SettingLine::new).collect(),
+            best: best.iter().map(|found| SettingLine::new(request, found)).collect(),
         })
     }
 }
@@ -313,11 +351,12 @@ fn nearest(request: &PlanRequest<'_>) -> String {
 }
 
 impl SettingLine {
-    fn new(found: &PredictedSplit) -> Self {
+    fn new(request: &PlanRequest<'_>, found: &PredictedSplit) -> Self {
         let PredictedSplit { setting, prediction } = found;
         let terms = prediction.terms.named();
         Self {
             setting: setting.to_string(),
+            command: request.command(setting),
             step_s: prediction.step_us / 1e6,
             tokens_per_s_and_card: prediction.tokens_per_s_and_card,
             mfu_percent: 100.0 * prediction.mfu,
@@ -352,12 +391,18 @@ impl WholeRun {
 }
 
 impl LosingChoice {
-    fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: SearchVerdict) -> Self {
+    fn new(
+        request: &PlanRequest<'_>,
+        job: &Job,
+        winner: &PredictedSplit,
+        choice: &SplitChoice,
+        verdict: SearchVerdict,
+    ) -> Self {
         let choice = choice.to_string();
         match verdict {
             SearchVerdict::Fits(found) if *found == *winner => Self {
                 choice,
-                best: Some(SettingLine::new(&found)),
+                best: Some(SettingLine::new(request, &found)),
                 smallest: None,
                 reason: "is the best".to_owned(),
             },
@@ -375,7 +420,7 @@ impl LosingChoice {
                 } else {
                     format!("slower by {slower_s:.3} s: {}", causes.join(", "))
                 };
-                Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason }
+                Self { choice, best: Some(SettingLine::new(request, &found)), smallest: None, reason }
             }
             SearchVerdict::TooBig(setting, memory) => {
                 let (kind, bytes) =
@@ -420,6 +465,9 @@ fn render(report: &TrainPlanReport) -> String {
     let _ = writeln!(text, "\nBest settings (fastest for each tp, pp and schedule)\n{}", best(&report.best));
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Step time and memory of the best setting\n{}", account(winner));
+        if let Some(command) = &winner.command {
+            let _ = writeln!(text, "The step of our programs with this setting: {command}\n");
+        }
     }
     if !report.gradients.is_empty() {
         let _ = writeln!(

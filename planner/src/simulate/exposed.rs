@@ -168,6 +168,10 @@ impl StepGraph {
     }
 }
 
+/// Number of steps that [`least_us`] visits. The time of long plans is bounded by fewer
+/// collectives.
+const MOST_VISITS: usize = 20_000_000;
+
 /// Returns a lower bound for any order, with one operator and one collective at a time: around each
 /// collective, the maximum of dependent operators, dependent collectives and the longest chain.
 #[must_use]
@@ -181,7 +185,9 @@ pub fn least_us(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> f64 {
     };
     let mut least = sum(false).max(sum(true));
     let mut seen = [vec![usize::MAX; count], vec![usize::MAX; count]];
-    for at in (0..count).filter(|at| graph.is_exchange[*at]) {
+    let exchanges: Vec<usize> = (0..count).filter(|at| graph.is_exchange[*at]).collect();
+    let every = (exchanges.len() * count).div_ceil(MOST_VISITS).max(1);
+    for at in exchanges.into_iter().step_by(every) {
         let (operators, exchanges) = graph.reached(at, &graph.before, &mut seen[0]);
         let head = operators.max(exchanges).max(heads[at] - graph.us[at]);
         let (operators, exchanges) = graph.reached(at, &graph.behind, &mut seen[1]);
