@@ -32,6 +32,7 @@ mod mixtures;
 mod mutation;
 mod overlap;
 mod packed;
+mod packed_experts;
 mod parity;
 mod pipeline;
 mod prediction;

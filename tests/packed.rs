@@ -64,7 +64,15 @@ fn program(config: &ModelConfig, deployment: &Deployment) -> Program {
 }
 
 fn has_packed(program: &Program) -> bool {
-    let is_packed = |kind: &Kind| matches!(kind, Kind::PackedMatMul { .. } | Kind::OffsetPackedMatMul { .. });
+    let is_packed = |kind: &Kind| {
+        matches!(
+            kind,
+            Kind::PackedMatMul { .. }
+                | Kind::OffsetPackedMatMul { .. }
+                | Kind::PackedExperts
+                | Kind::OffsetPackedExperts
+        )
+    };
     program.ops.values().iter().any(|op| is_packed(&op.kind))
 }
 
@@ -86,7 +94,7 @@ fn weights_that_a_card_does_not_support_become_floats_with_a_reason() {
     let ordered = of("gptq-int4-actorder");
     assert_eq!(reasons(&ordered, &plain(&ordered)), [Unpacked::Order]);
     let mixture = of("ct-w4a16-moe");
-    assert_eq!(reasons(&mixture, &plain(&mixture)), [Unpacked::Experts]);
+    assert_eq!(reasons(&mixture, &plain(&mixture)), []);
     let exact = Deployment { order: SumOrder::Tree, ..plain(&symmetric) };
     assert_eq!(reasons(&symmetric, &exact), [Unpacked::Deployment]);
     let grid = Deployment { grid: Grid { rows: 2, ..Grid::LINE }, cards: 4, ..plain(&symmetric) };

@@ -350,7 +350,7 @@ fn what_quantised_weights_cannot_do_is_refused() {
 }
 
 /// Returns a checkpoint with the weights as f32.
-fn as_floats(model: &Model) -> TempDir {
+pub(crate) fn as_floats(model: &Model) -> TempDir {
     let folder = TempDir::new().unwrap();
     let text = std::fs::read_to_string(model.dir.join("config.json")).unwrap();
     let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
@@ -362,13 +362,16 @@ fn as_floats(model: &Model) -> TempDir {
     let shapes = checkpoint_tensors(&decoder(&float, run, DType::F32, Head::AllLogits).unwrap());
     let tensors: Vec<(String, Vec<u8>)> = program
         .with_role(Role::Param)
-        .map(|id| {
+        .flat_map(|id| {
             let value = &program.values[id];
             let (source, ranges) = (value.source.as_ref().unwrap(), value.shape.iter().map(|size| 0..*size));
             let mut bytes = vec![0; value.shape.elems() * 4];
             let ranges: Vec<std::ops::Range<usize>> = ranges.collect();
             model.checkpoint.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
-            (source.tensor.clone(), bytes)
+            let names = source.stack(&value.shape).unwrap().names;
+            let of_tensor = bytes.len() / names.count();
+            let parts = bytes.chunks(of_tensor).map(<[u8]>::to_vec).collect::<Vec<_>>();
+            names.iter().zip(parts).collect::<Vec<_>>()
         })
         .collect();
     let views = tensors.iter().map(|(name, bytes)| {

@@ -423,13 +423,24 @@ impl Work {
         self.vector_operations = 0.0;
         let [x, weight, ..] = operands else { return };
         let ([.., rows, k], [experts, .., n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
-        let (rows, all) = (*rows as f64, *experts as f64);
+        let (rows, all, k, mut n) = (*rows as f64, *experts as f64, *k as f64, *n as f64);
         let touched = touched(all, rows);
+        let untouched = 1.0 - touched / all.max(1.0);
         (self.element, self.kind) = (x.element, WorkKind::Grouped);
         self.weight_bytes = weight.element.bytes(1.0);
-        self.products.push(Gemm { batch: touched, m: rows / touched.max(1.0), n: *n as f64, k: *k as f64 });
         self.stays(weight);
-        self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
+        self.read_bytes -= weight.bytes() * untouched;
+        if weight.element == Element::I32 {
+            // Words have several weights. Scales and offsets `[experts, groups, n]` follow.
+            let out = operands.iter().find(|operand| operand.access != Access::Read);
+            n = out.and_then(|out| out.dims.last()).map_or(n, |n| *n as f64);
+            self.weight_bytes = weight.bytes() / (all * k * n).max(1.0);
+            self.vector_operations = DEQUANTISATION_OF_WEIGHTS * touched * k * n;
+            let params = || operands[2..].iter().filter(|operand| operand.dims.len() == 3);
+            self.read_bytes -= params().map(LaunchOperand::bytes).sum::<f64>() * untouched;
+            self.copy_strided(&operands[2..]);
+        }
+        self.products.push(Gemm { batch: touched, m: rows / touched.max(1.0), n, k });
     }
 
     fn grouped_sums(&mut self, operands: &[LaunchOperand]) {
@@ -629,6 +640,36 @@ mod tests {
         assert_eq!(bytes.read_bytes - words.read_bytes, 256.0 * 64.0 / 2.0);
         assert_eq!((words.products.clone(), words.flops()), (bytes.products.clone(), bytes.flops()));
         assert_eq!(words.vector_operations, DEQUANTISATION_OF_WEIGHTS * 256.0 * 64.0);
+    }
+
+    #[test]
+    fn packed_experts_are_read_as_half_bytes() {
+        let dense = |element, dims: &[usize], access| LaunchOperand::dense(element, dims.to_vec(), access);
+        // Rows of 64 tokens touch all four experts, of 256 inputs in two groups and 96 outputs.
+        let scale = || dense(Element::Bf16, &[4, 2, 96], Access::Read);
+        let of = |weight: &[usize], offset: LaunchOperand| {
+            let operands = vec![
+                dense(Element::Bf16, &[4096, 256], Access::Read),
+                dense(Element::I32, weight, Access::Read),
+                scale(),
+                offset,
+                dense(Element::I64, &[4], Access::Read),
+                dense(Element::Bf16, &[4096, 96], Access::Update),
+            ];
+            Work::of(&Launch { operator: "aclnnGroupedMatmulV4", operands })
+        };
+        let [by_depth, by_columns] = [[4, 32, 96], [4, 256, 12]].map(|weight| of(&weight, scale()));
+        assert_eq!(by_depth.products, [Gemm { batch: 4.0, m: 1024.0, n: 96.0, k: 256.0 }]);
+        assert_eq!(by_depth.vector_operations, DEQUANTISATION_OF_WEIGHTS * 4.0 * 256.0 * 96.0);
+        assert_eq!(by_depth.weight_bytes, 0.5);
+        assert_eq!(
+            (by_depth.products, by_depth.weight_bytes),
+            (by_columns.products, by_columns.weight_bytes)
+        );
+        // A repeated zero is copied.
+        let zero = LaunchOperand { distinct: 1, layout: OperandLayout::Strided, ..scale() };
+        let copied = of(&[4, 32, 96], zero);
+        assert_eq!(copied.read_bytes - by_columns.read_bytes, 2.0);
     }
 
     #[test]

@@ -97,8 +97,8 @@ pub enum Unpacked {
     /// The inputs are not the last dims of the weight.
     #[error("the product is no linear layer")]
     Product,
-    /// Experts are multiplied as floats.
-    #[error("experts are multiplied as floats")]
+    /// Experts with clipped gates are multiplied as floats.
+    #[error("experts with clipped gates are multiplied as floats")]
     Experts,
     /// The deployment has floats.
     #[error("sums in a fixed order and grids of cards have float weights")]

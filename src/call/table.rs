@@ -131,14 +131,16 @@ super::calls! {
     /// x[rows of g] @ w[g]`. They share the summed dim for 2: `out[g] = x[:, g] @ w[g]`. `groups`
     /// has their sizes. Rows after the last group are unchanged. `bias [g,n]` is added to the rows
     /// of `g`; f32 for bf16. Products of 8-bit integers have scales: `tokens [m]` f32 of rows, and
-    /// `scale [g,n]` of columns, bf16 for results in bf16 and f32 for results in f16.
+    /// `scale [g,n]` of columns, bf16 for results in bf16 and f32 for results in f16. With
+    /// `weight_scale` and `weight_offset [g,groups,n]`, `w [g,k/8,n]` i32 has the words of
+    /// [`Call::WeightQuantMatmul`], in memory as `[g,n,k/8]`. All groups of inputs are equal.
     GroupedMatmul "aclnnGroupedMatmulV4" {
-        far_read x, far_read w, maybe_read bias, maybe_read scale, maybe_read tokens, far_read groups, far_update out,
-        with group_type: usize
+        far_read x, far_read w, maybe_read bias, maybe_read scale, maybe_read weight_scale,
+        maybe_read weight_offset, maybe_read tokens, far_read groups, far_update out, with group_type: usize
     } (
         // x, weight, bias, scale, offset, antiquantScale, antiquantOffset, perTokenScale
         Argument::Tensors(vec![x]), Argument::Tensors(vec![w]),
-        list(bias), list(scale), NONE, NONE, NONE, list(tokens),
+        list(bias), list(scale), NONE, list(weight_scale), list(weight_offset), list(tokens),
         // groupList, activationInput, activationQuantScale, activationQuantOffset
         groups, NONE, NONE, NONE,
         // splitItem, groupType, groupListType, actType, out, activationFeatureOut,

@@ -129,7 +129,8 @@ impl Source {
                 return Err(format!("the rows of {stored} have no whole blocks of {}", Form::MXFP4_BLOCK));
             }
         }
-        let mut counts = (0..=shape.rank()).map(|dims| shape[..dims].iter().product::<usize>());
+        let sizes = self.form.with_groups_last(shape);
+        let mut counts = (0..=sizes.len()).map(|dims| sizes[..dims].iter().product::<usize>());
         let Some(dims) = counts.position(|count| count == names.count()) else {
             return Err(format!("the first dims of {shape} do not count {} tensors", names.count()));
         };
@@ -220,20 +221,41 @@ pub struct GroupRows {
     pub rows: PackedRows,
     /// Number of inputs per element. A divisor of the inputs per stored scale.
     pub group: usize,
+    /// Dim of the param that counts the groups.
+    pub place: GroupPlace,
+}
+
+/// The dim of a param that counts groups of inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GroupPlace {
+    /// The last dim, as in the rows of the matrix.
+    #[default]
+    Last,
+    /// The second dim, after the experts. Grouped products read groups in this order.
+    Second,
 }
 
 impl GroupRows {
+    /// End of the text of a group in the second dim.
+    const SECOND: &str = "@1";
+
     fn parse(text: &str) -> Option<Self> {
         let (group, rows) = text.split_once('/')?;
+        let (group, place) = match group.strip_suffix(Self::SECOND) {
+            Some(group) => (group, GroupPlace::Second),
+            None => (group, GroupPlace::Last),
+        };
         let group = group.parse().ok().filter(|group| *group > 0)?;
-        Some(Self { rows: PackedRows::parse(rows)?, group })
+        Some(Self { rows: PackedRows::parse(rows)?, group, place })
     }
 }
 
 impl fmt::Display for GroupRows {
-    /// Prints `32/64/gptq:32:1`: the group, and the rows.
+    /// Prints `32/64/gptq:32:1`: the group, and the rows. `32@1/64/gptq:32:1` has the groups in the
+    /// second dim.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.group, self.rows)
+        let place = if self.place == GroupPlace::Second { Self::SECOND } else { "" };
+        write!(f, "{}{place}/{}", self.group, self.rows)
     }
 }
 
@@ -382,14 +404,34 @@ impl Form {
         let (rows, row_elems) = match self {
             Self::Packed(rows) | Self::PackedBytes(rows) | Self::PackedScales(rows) => (rows, rows.row_elems),
             Self::Words(rows) => (rows, rows.row_elems / WORD),
-            Self::GroupScales(GroupRows { rows, group }) | Self::GroupOffsets(GroupRows { rows, group }) => {
-                (rows, rows.row_elems.div_ceil(group))
-            }
+            Self::GroupScales(GroupRows { rows, group, .. })
+            | Self::GroupOffsets(GroupRows { rows, group, .. }) => (rows, rows.row_elems.div_ceil(group)),
             _ => return None,
         };
         let added = matches!(self, Self::PackedScales(_)).then_some(row_elems);
-        let shape = shape.iter().copied().chain(added).collect();
+        let shape = self.with_groups_last(shape).into_iter().chain(added).collect();
         Some(PackedMatrix { rows, shape, row_elems })
+    }
+
+    /// Returns whether groups of inputs are the second dim of a param.
+    #[must_use]
+    pub const fn has_groups_second(self) -> bool {
+        matches!(
+            self,
+            Self::GroupScales(GroupRows { place: GroupPlace::Second, .. })
+                | Self::GroupOffsets(GroupRows { place: GroupPlace::Second, .. })
+        )
+    }
+
+    /// Returns one element per dim of a param, in the order of the checkpoint: groups of inputs are
+    /// the last dim.
+    #[must_use]
+    pub fn with_groups_last<T: Clone>(self, dims: &[T]) -> Vec<T> {
+        let mut dims = dims.to_vec();
+        if self.has_groups_second() && dims.len() > 1 {
+            dims[1..].rotate_left(1);
+        }
+        dims
     }
 }
 
@@ -533,6 +575,20 @@ mod tests {
             Err("the first dims of [2,3] do not count 4 tensors".to_owned())
         );
         assert!(stack("e.{0..4.w", &[4]).unwrap_err().contains("without its partner"));
+    }
+
+    #[test]
+    fn groups_of_experts_can_be_the_second_dim() {
+        let stack = |form: &str, shape: &[usize]| {
+            let form = Form::parse(form).unwrap();
+            assert_eq!(Form::parse(&form.to_string()), Some(form));
+            let tensor = "e.{0..4}.{a,b}.w".to_owned();
+            Source { tensor, element_offset: 0, form }.stack(&shape.into()).map(|stack| stack.dims)
+        };
+        assert_eq!(stack("groupscales/32/64/rows:32", &[4, 2, 5, 3, 2]), Ok(2));
+        assert_eq!(stack("groupscales/32@1/64/rows:32", &[4, 2, 2, 5, 3]), Ok(2));
+        assert_eq!(stack("groupoffsets/16@1/64/rows:32", &[4, 4, 2, 5, 3]), Ok(2));
+        assert!(stack("groupoffsets/16@1/64/rows:32", &[4, 2, 2, 5, 3]).is_err());
     }
 
     #[test]

@@ -139,6 +139,13 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
+/// Returns a signed 4-bit integer of words.
+fn number_of_words(words: &HostTensor, at: usize) -> f32 {
+    let word = words.ints()[at / WORD] as i32;
+    // Shifts move the sign of the four bits to the sign of the word.
+    (word << (28 - 4 * (at % WORD)) >> 28) as f32
+}
+
 pub(super) fn packed_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let (Kind::PackedMatMul { spec, sharded, group } | Kind::OffsetPackedMatMul { spec, sharded, group }) =
         kind
@@ -153,12 +160,10 @@ pub(super) fn packed_matmul(kind: &Kind, operands: &[&HostTensor], result: &Valu
     let (whole, leading) = (dims.iter().product::<usize>(), &words.shape[..words.shape.rank() - 1]);
     let groups = whole.div_ceil(*group);
     let weight = |at: usize| {
-        // Shifts move the sign of the four bits to the sign of the word.
-        let word = words.ints()[at / WORD] as i32;
-        let number = word << (28 - 4 * (at % WORD)) >> 28;
+        let number = number_of_words(words, at);
         let of_group = at / whole * groups + at % whole / group;
         let offset = offset.first().map_or(0.0, |offset| offset.floats()[of_group]);
-        (number as f32 + offset) * scale.floats()[of_group]
+        (number + offset) * scale.floats()[of_group]
     };
     let shape: Shape = leading.iter().chain(dims).copied().collect();
     let weights = (0..shape.elems()).map(weight).collect();

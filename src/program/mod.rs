@@ -29,8 +29,8 @@ pub mod verify;
 pub use crate::base::HostTensor;
 pub use build::{Builder, Operand};
 pub use graph::{
-    Form, GroupRows, Op, OpId, PackedMatrix, PackedRows, Program, Role, RowBlocks, Source, TensorStack,
-    Value, ValueId,
+    Form, GroupPlace, GroupRows, Op, OpId, PackedMatrix, PackedRows, Program, Role, RowBlocks, Source,
+    TensorStack, Value, ValueId,
 };
 pub use interpret::interpret;
 pub use npu::tree::by_pairs;

@@ -140,7 +140,15 @@ impl<'a> Weight<'a> {
             let elems_of_row =
                 if matches!(source.form, Form::PackedScales(_)) { 1 } else { matrix.row_elems };
             let (packed, piece_rows) = PackedStack::new(checkpoint, source, matrix, &stack)?;
-            let block_elems = stack.part(shape).elems();
+            let block_elems = match source.form.has_groups_second() {
+                true => shape[1..].iter().product(),
+                false => stack.part(shape).elems(),
+            };
+            // A block of an expert with groups before rows is one piece.
+            let piece_elems = match source.form.has_groups_second() {
+                true => block_elems.max(1),
+                false => piece_rows * elems_of_row,
+            };
             return Ok(Self {
                 tensors: Tensors::Packed(packed),
                 block_elems,
@@ -149,7 +157,7 @@ impl<'a> Weight<'a> {
                 form: source.form,
                 parts,
                 unit: 1,
-                piece_elems: piece_rows * elems_of_row,
+                piece_elems,
                 gap_elems: 0,
             });
         }
@@ -301,10 +309,14 @@ impl<'a> Weight<'a> {
                 whole[at(element)..at(element) + bytes.len()].copy_from_slice(bytes);
             });
         }
-        packed.read(block, ranges, &rows, self.form, self.dtype, buffers, |element, values| {
+        let give = |element: usize, values: &[f32]| {
             let bytes = at(element)..at(element + values.len());
             write_floats(self.dtype, values, &mut whole[bytes])
-        })
+        };
+        if self.form.has_groups_second() {
+            return packed.read_groups_first(block, ranges, self.form, self.dtype, buffers, give);
+        }
+        packed.read(block, ranges, &rows, self.form, self.dtype, buffers, give)
     }
 
     /// Returns the ranges of a piece to read, in order. They start and end at multiples of the
@@ -421,6 +433,36 @@ impl<'a> PackedStack<'a> {
             }
             Ok(())
         })
+    }
+
+    /// As [`Self::read`], for the block of an expert: a number of each group, and then of each row
+    /// of its matrices.
+    fn read_groups_first(
+        &self,
+        expert: usize,
+        ranges: &[Range<usize>],
+        form: Form,
+        to: DType,
+        buffers: &mut PackedBuffers,
+        mut give: impl FnMut(usize, &[f32]) -> Result<(), Overflow>,
+    ) -> Result<(), Error> {
+        let (ranges, dims) = (form.with_groups_last(ranges), self.dims.max(1));
+        let counts = &self.matrix.shape[1..dims];
+        let of_expert = counts.iter().product::<usize>();
+        let rows = self.matrix.shape[dims..].iter().product::<usize>() / self.matrix.row_elems;
+        let needed = Runs::of_part(&Shape::from(counts), &ranges[1..dims]);
+        let length = needed.length();
+        for at in needed.flat_map(|start| start..start + length) {
+            let matrix = expert * of_expert + at;
+            self.read(matrix, &ranges, &(0..rows), form, to, buffers, |element, values| {
+                let (row, first) = (element / self.matrix.row_elems, element % self.matrix.row_elems);
+                values.iter().enumerate().try_for_each(|(group, value)| {
+                    let column = of_expert * (first + group) + at;
+                    give(column * rows + row, std::slice::from_ref(value))
+                })
+            })?;
+        }
+        Ok(())
     }
 
     /// As [`Self::read`], for words. `give` receives their bytes.

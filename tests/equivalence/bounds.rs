@@ -16,7 +16,7 @@
 use ascend_tp::base::{DType, HostData};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::meaning;
-use ascend_tp::program::{HostTensor, Kind, Op};
+use ascend_tp::program::{HostTensor, Kind, Op, Program};
 
 use super::assemble::{Whole, unit_roundoff};
 
@@ -120,6 +120,9 @@ pub(crate) fn bound(
             let roundings = (h + 2.0) * (2.0 + h) + 12.0 + 2.0 * f + operands[1].shape.elems() as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| 2.2 * roundings * V * sum).collect())
         }
+        Kind::PackedExperts | Kind::OffsetPackedExperts => {
+            (1.0, packed_experts(program, op, result, operands, u))
+        }
         Kind::Shift { by } => (1.0, vec![2.0 * V * by.abs(); magnitude.len()]),
         // Two products and the sum under the root, halved by the root, and the root.
         Kind::InverseRoot { .. } => (1.0, relative(expected, 6.0)),
@@ -182,6 +185,41 @@ fn packed_product(operands: &[&HostTensor]) -> f64 {
     let n = (operands[1].shape.elems() * 8 / operands[2].shape[0]) as f64;
     let offset = operands.get(3).map_or(0.0, |offset| largest(offset));
     (n + 2.0) * V * n * largest(operands[0]) * (8.0 + offset) * largest(operands[2])
+}
+
+/// As experts in f32. In addition, both products, the gate and the gated row are stored: 1.1 u and u
+/// of the products by the slopes, and u each of the gate, the gated row, the result of the expert
+/// and the weight of the expert. 8 u covers their products.
+fn packed_experts(program: &Program, op: &Op, result: usize, operands: &[&HostTensor], u: f64) -> Vec<f64> {
+    let floats = floats_of_experts(operands);
+    let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], floats[4].shape[2]].map(|n| n as f64);
+    let roundings = 8.0 * u + (2.1 * (h + 2.0) + 9.0 + f + 2.0 + j + 2.0) * V;
+    let op = Op { kind: Kind::Experts, ..op.clone() };
+    let sums = meaning(program, &op, &floats.iter().collect::<Vec<_>>());
+    sums[result].floats().iter().map(|sum| 2.0 * roundings * f64::from(*sum)).collect()
+}
+
+/// Returns the absolute operands of [`Kind::Experts`] for experts in words.
+fn floats_of_experts(operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let &[x, index, weights, gate_up, down, ref params @ ..] = operands else { panic!("experts in words") };
+    let weight = |words: &HostTensor, at: usize, inputs: usize, dims: &[usize]| {
+        let scale = params[at];
+        let (groups, outputs) = (scale.shape[1], scale.shape.elems() / scale.shape[0] / scale.shape[1]);
+        let number = |place: usize| {
+            let (row, input) = (place / inputs, place % inputs);
+            let of = ((row / outputs) * groups + input / (inputs / groups)) * outputs + row % outputs;
+            let half = words.ints()[place / 8] >> (4 * (place % 8)) & 15;
+            let integer = (if half > 7 { half - 16 } else { half }) as f32;
+            let offset = params.get(at + 2).map_or(0.0, |offset| offset.floats()[of]);
+            ((integer + offset) * scale.floats()[of]).abs()
+        };
+        let elems = dims.iter().product::<usize>();
+        HostTensor::float(dims, x.dtype, (0..elems).map(number).collect())
+    };
+    let (e, inner, h) = (gate_up.shape[0], gate_up.shape[2] * gate_up.shape[3], x.shape[2]);
+    let gate_up = weight(gate_up, 0, h, &[e, 2, inner, h]);
+    let down = weight(down, 1, inner, &[e, h, inner]);
+    vec![abs(x), index.clone(), abs(weights), gate_up, down]
 }
 
 /// The slope of the clipped gate is at most 1.1 + slope, and of the clipped projection 1. Rows are

@@ -27,6 +27,8 @@ const LAYOUTS: usize = 25;
 enum Holds {
     /// Whole numbers from -3 to 3 in this type.
     Floats(DType),
+    /// Multiples of 1/16 from -3/16 to 3/16 in this type.
+    Small(DType),
     /// Multiples of 1/128 from -1 to 1.
     Fractions,
     /// Multiples of 1/128 from 0 to 1.
@@ -188,7 +190,23 @@ fn samples_of_packed_weights() -> Vec<Sample> {
             let kind = Kind::OffsetPackedMatMul { spec: spec.parse().unwrap(), sharded, group: 32 };
             sample(kind, &[(x, Floats(dtype)), (w, Words), (scale, Floats(dtype)), (scale, Floats(dtype))])
         };
+    // Experts `e` with an intermediate size `[f,8]`, and inputs in two groups of 8.
+    let experts = |e: usize, f: usize, dtype: DType, offsets: bool| {
+        let scales: [(&[usize], Holds); 2] =
+            [(&[e, 2, 2, f, 8], Holds::Small(dtype)), (&[e, f, 16], Holds::Small(dtype))];
+        let operands: [(&[usize], Holds); 5] = [
+            (&[2, 3, 16], Floats(dtype)),
+            (&[2, 3, 2], Holds::Indices(e)),
+            (&[2, 3, 2], Holds::Fractions),
+            (&[e, 2, f, 8, 2], Words),
+            (&[e, 16, f, 1], Words),
+        ];
+        let kind = if offsets { Kind::OffsetPackedExperts } else { Kind::PackedExperts };
+        sample(kind, &[&operands[..], &scales, if offsets { &scales } else { &[] }].concat())
+    };
     vec![
+        experts(5, 3, DType::F16, false),
+        experts(3, 5, DType::BF16, true),
         packed("bsi,oi->bso", 0, &[2, 3, 72], &[5, 9], &[5, 3], DType::BF16),
         packed("bskd,okd->bso", 1, &[1, 2, 3, 32], &[5, 3, 4], &[5, 3, 1], DType::F16),
         with_offsets("bsfj,hfj->bsh", 1, &[1, 3, 5, 32], &[3, 5, 4], &[3, 5, 1], DType::BF16),
@@ -322,7 +340,7 @@ impl Sample {
 
     fn dtype(&self, operand: usize) -> DType {
         match self.operands[operand].1 {
-            Holds::Floats(dtype) => dtype,
+            Holds::Floats(dtype) | Holds::Small(dtype) => dtype,
             Holds::Indices(_) | Holds::Places(_) => DType::I64,
             Holds::Blocks(_) | Holds::Words => DType::I32,
             Holds::Mask => DType::Bool,
@@ -346,6 +364,10 @@ impl Sample {
         match self.operands[operand].1 {
             Holds::Floats(dtype) => {
                 HostTensor::float(shape, dtype, (0..elems).map(|_| random.below(7) as f32 - 3.0).collect())
+            }
+            Holds::Small(dtype) => {
+                let data = (0..elems).map(|_| (random.below(7) as f32 - 3.0) / 16.0).collect();
+                HostTensor::float(shape, dtype, data)
             }
             Holds::Fractions => {
                 let data = (0..elems).map(|_| (random.below(257) as f32 - 128.0) / 128.0).collect();

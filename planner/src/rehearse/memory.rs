@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::fit_memory::{CardMemory, MemoryKind};
-use ascend_tp::base::{Bytes, Diagnostic, Precision, Weights};
+use ascend_tp::base::{Bytes, Diagnostic, KvType, Precision, Weights};
 use ascend_tp::device::Communicator;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::Plan;
@@ -60,7 +60,7 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
     let fitting = nearest(setting)?;
     let help = if fitting.is_empty() {
         format!(
-            "no single change of cards (up to {MOST_CARDS}), batch, prompt or element type makes it fit; use a card with more memory"
+            "no single change of cards (up to {MOST_CARDS}), batch, prompt or element types makes it fit; use a card with more memory"
         )
     } else {
         format!("these fit: {}", fitting.join("; "))
@@ -78,8 +78,8 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
     .help(help))
 }
 
-/// Returns the nearest settings that fit, each with one change: cards, batch, prompt length or
-/// quantised weights.
+/// Returns the nearest settings that fit, each with one change: cards, batch, prompt length,
+/// quantised weights or quantised KV caches.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut changes = Vec::new();
     changes.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
@@ -92,6 +92,13 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
         let quantised = Setting { precision: Precision::w8a8(activations).with_kv(kv), ..setting.clone() };
         if !is_hopeless(&quantised) && fits(&quantised)? {
             changes.push("--dtype w8a8".to_owned());
+        }
+    }
+    if setting.precision.kv == KvType::Activations {
+        let cached = Setting { precision: setting.precision.with_kv(KvType::Int8), ..setting.clone() };
+        // Some models have no such caches.
+        if !is_hopeless(&cached) && fits(&cached).is_ok_and(|fits| fits) {
+            changes.push("--kv-dtype int8".to_owned());
         }
     }
     Ok(changes)

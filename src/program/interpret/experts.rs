@@ -5,7 +5,7 @@ use crate::program::graph::{Form, Value};
 use crate::program::op::Kind;
 
 use super::training::{doubles, like, made, sigmoid, silu_slope};
-use super::{map, rows_of};
+use super::{map, number_of_words, rows_of};
 
 pub(in crate::program) fn sigmoid_of(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     map(operands, result, |x| sigmoid(f64::from(x)) as f32)
@@ -179,6 +179,38 @@ pub(in crate::program) fn experts(kind: &Kind, operands: &[&HostTensor], result:
         }
     }
     made(result, y)
+}
+
+/// Returns the weights `[e,outputs,inputs]` of words, with the scales and offsets
+/// `[e,groups,outputs]` of equal groups of inputs.
+fn unpacked(
+    words: &HostTensor,
+    params: [Option<&HostTensor>; 2],
+    x: &HostTensor,
+    dims: &[usize],
+) -> HostTensor {
+    let [scale, offset] = params.map(|tensor| tensor.map(|tensor| tensor.floats()));
+    let (inputs, scale) = (dims[dims.len() - 1], scale.unwrap_or_default());
+    let outputs = dims[1..dims.len() - 1].iter().product::<usize>();
+    let groups = scale.len() / (dims[0] * outputs).max(1);
+    let weight = |at: usize| {
+        let (row, group) = (at / inputs, at % inputs * groups / inputs);
+        let of_group = (row / outputs * groups + group) * outputs + row % outputs;
+        (number_of_words(words, at) + offset.map_or(0.0, |offset| offset[of_group])) * scale[of_group]
+    };
+    let weights = (0..dims.iter().product()).map(weight).collect();
+    HostTensor::float(dims, x.dtype, weights)
+}
+
+pub(in crate::program) fn packed_experts(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let &[x, index, weights, gate_up, down, ref params @ ..] = operands else {
+        unreachable!("packed_experts takes seven or nine operands")
+    };
+    let (count, inner, width) = (gate_up.shape[0], gate_up.shape[2] * gate_up.shape[3], x.shape[2]);
+    let of = |at: usize| [at, at + 2].map(|at| params.get(at).copied());
+    let gate_up = unpacked(gate_up, of(0), x, &[count, 2, inner, width]);
+    let down = unpacked(down, of(1), x, &[count, width, inner]);
+    experts(&Kind::Experts, &[x, index, weights, &gate_up, &down], result)
 }
 
 pub(in crate::program) fn quant_experts(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

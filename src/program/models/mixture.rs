@@ -144,7 +144,12 @@ impl LayerInputs<'_> {
                 return self.quantised_experts(build, layer, [count, h, f], sources, [x, experts, weights]);
             }
             (sources, WeightFormat::Float | WeightFormat::Mxfp4) => sources,
-            ([gate_up, down], WeightFormat::Packed(packing)) => {
+            (sources, WeightFormat::Packed(packing)) => {
+                if let Some(groups) = self.packed_groups(build, mixture, &sources[0].tensor) {
+                    let operands = [x, experts, weights];
+                    return self.packed_experts(build, layer, mixture, sources, groups, operands);
+                }
+                let [gate_up, down] = sources;
                 [(gate_up, h), (down, f)].map(|(source, row_elems)| {
                     let form = Form::Packed(PackedRows { row_elems, packing, blocks: None });
                     check_multiples(build, &source.tensor, packing, row_elems);

@@ -1,4 +1,4 @@
-//! Linear layers with weights in 4-bit groups that stay packed on the cards.
+//! Linear layers and experts with weights in 4-bit groups that stay packed on the cards.
 //!
 //! Input: a weight in a packed format, and its product. Output: the product with words, scales and
 //! offsets as params, or the reason why the weight becomes floats.
@@ -9,12 +9,14 @@
 //! Not here: how words are read from the formats of files.
 
 use crate::base::{DType, Packing, Unpacked, WORD, Weights, common_divisor};
-use crate::config::WeightFormat;
+use crate::config::{Activation, Mixture, WeightFormat};
+use crate::program::TensorNames;
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::{Form, GroupRows, Op, PackedRows, Program, Source, ValueId};
+use crate::program::graph::{Form, GroupPlace, GroupRows, Op, PackedRows, Program, Source, ValueId};
 use crate::program::op::Kind;
 use crate::program::rule::{Einsum, PackedDims};
 
+use super::layer_of_weight;
 use super::layers::{LayerInputs, LinearWeight, check_multiples, row_blocks};
 
 /// Largest number of inputs per group if a row has one scale and its inputs are sharded.
@@ -57,7 +59,87 @@ fn whole_groups(packing: Packing, inputs: usize) -> Option<usize> {
     is_whole.then_some(group)
 }
 
+/// Inputs per scale of the projections of experts that stay packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProjectionGroups {
+    packing: Packing,
+    gate_up: usize,
+    down: usize,
+}
+
+/// Returns the groups of experts with these numbers of inputs of both projections. The operator has
+/// groups of one size, and shards of the intermediate size end at groups.
+///
+/// # Errors
+/// The reason why the card does not support the weights.
+fn projection_groups(packing: Packing, [hidden, inner]: [usize; 2]) -> Result<ProjectionGroups, Unpacked> {
+    let gate_up = packing.card_group(hidden, hidden)?;
+    if !hidden.is_multiple_of(gate_up) {
+        return Err(Unpacked::PartialGroup);
+    }
+    match whole_groups(packing, inner) {
+        Some(down) => Ok(ProjectionGroups { packing, gate_up, down }),
+        None => Err(packing.card_group(inner, inner).err().unwrap_or(Unpacked::PartialGroup)),
+    }
+}
+
 impl LayerInputs<'_> {
+    /// Returns the groups of a mixture if the weights of its experts can stay packed. `tensor` is
+    /// the pattern of one projection.
+    pub(super) fn packed_groups(
+        &self,
+        build: &Builder,
+        mixture: &Mixture,
+        tensor: &str,
+    ) -> Option<ProjectionGroups> {
+        let first = TensorNames::parse(tensor).ok()?.iter().next()?;
+        let packing = self.packing(layer_of_weight(&first))?;
+        let is_plain = mixture.activation == Activation::Silu && !mixture.has_bias && !build.is_in_trees();
+        let sizes = [self.config.hidden_size, mixture.intermediate_size];
+        is_plain.then(|| projection_groups(packing, sizes).ok()).flatten()
+    }
+
+    /// Computes experts with weights that stay packed. The sources are the gate and up projections,
+    /// and the down projections. The operands are the input, and the chosen experts with their
+    /// weights.
+    pub(super) fn packed_experts(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        mixture: &Mixture,
+        sources: [Source; 2],
+        groups: ProjectionGroups,
+        operands: [Operand; 3],
+    ) -> Operand {
+        let (h, f, count) = (self.config.hidden_size, mixture.intermediate_size, mixture.experts);
+        let (packing, inner) = (groups.packing, [f / groups.down, groups.down]);
+        let [gate_up, down] = sources;
+        let projections = [
+            (gate_up, "gate_up", h, groups.gate_up, vec![count, 2, inner[0], inner[1], h / WORD]),
+            (down, "down", f, groups.down, vec![count, h, inner[0], inner[1] / WORD]),
+        ];
+        let scales = [vec![count, h / groups.gate_up, 2, inner[0], inner[1]], vec![count, inner[0], h]];
+        let (mut words, mut scale, mut offset) = (Vec::new(), Vec::new(), Vec::new());
+        for ((source, path, row_elems, group, shape), of_scale) in projections.into_iter().zip(scales) {
+            check_multiples(build, &source.tensor, packing, row_elems);
+            let name = self.config.layer_tensor(layer, &format!("experts.{path}"));
+            let rows = PackedRows { row_elems, packing, blocks: None };
+            let of_groups = GroupRows { rows, group, place: GroupPlace::Second };
+            let form = |form| Source { form, ..source.clone() };
+            words.push(build.param_from(&name, &shape[..], DType::I32, form(Form::Words(rows))));
+            let mut param = |suffix: &str, form: Source| {
+                build.param_from(&format!("{name}{suffix}"), &of_scale[..], self.dtype, form)
+            };
+            scale.push(param("_scale", form(Form::GroupScales(of_groups))));
+            if packing.has_zeros() {
+                offset.push(param("_offset", form(Form::GroupOffsets(of_groups))));
+            }
+        }
+        let kind = if packing.has_zeros() { Kind::OffsetPackedExperts } else { Kind::PackedExperts };
+        let y = build.op(kind, &[&operands[..], &words, &scale, &offset].concat());
+        build.name(y, format!("layers.{layer}.mlp.experts.out"))
+    }
+
     /// Returns the packing of a layer if the weight can stay packed.
     fn packing(&self, layer: &str) -> Option<Packing> {
         match self.config.formats.of(layer) {
@@ -103,7 +185,7 @@ impl LayerInputs<'_> {
             let shape = [outputs, leading, &[last]].concat();
             build.param_from(&format!("{name}{suffix}"), shape, dtype, Source { form, ..source.clone() })
         };
-        let of_groups = GroupRows { rows, group };
+        let of_groups = GroupRows { rows, group, place: GroupPlace::Last };
         let groups = whole.div_ceil(group);
         let words = param("", whole / WORD, DType::I32, Form::Words(rows));
         let scale = param("_scale", groups, self.dtype, Form::GroupScales(of_groups));
@@ -128,8 +210,13 @@ pub fn unpacked(program: &Program, id: ValueId) -> Option<Unpacked> {
         return None;
     }
     let op = program.ops.values().iter().find(|op| op.operands.contains(&id))?;
-    if op.kind.row().experts.is_some() {
-        return Some(Unpacked::Experts);
+    if let Some(first) = op.kind.row().experts {
+        let down = &program.values[op.operands[first + 1]].shape;
+        return match projection_groups(*packing, [down[1], down[2]]) {
+            Err(reason) => Some(reason),
+            Ok(_) if matches!(op.kind, Kind::ClippedExperts { .. }) => Some(Unpacked::Experts),
+            Ok(_) => Some(Unpacked::Deployment),
+        };
     }
     let Some(spec) = op.kind.einsum() else { return Some(Unpacked::Product) };
     let outputs = spec.scale().len();
@@ -167,7 +254,21 @@ pub fn group_dims(program: &Program) -> Vec<GroupDim> {
         let group = program.values[with_groups].shape[letters.find(OF_GROUP)?];
         Some(GroupDim { param: op.operands[operand], axis: usize::from(is_summed), dim, group })
     };
-    program.ops.values().iter().filter_map(of_op).collect()
+    let of_experts = |op: &Op| {
+        let first = op.kind.row().experts.unwrap_or_default();
+        let params = [first, first + 1].map(|at| op.operands.get(at).copied());
+        let [Some(gate_up), Some(down)] = params else { return [None, None] };
+        let shape = &program.values[gate_up].shape;
+        // Words of packed experts.
+        let &[_, _, _, group, _] = shape.sizes() else { return [None, None] };
+        let dim = |param, axis| Some(GroupDim { param, axis, dim: 2, group });
+        [dim(gate_up, 0), dim(down, 1)]
+    };
+    let dims = |op: &Op| match op.kind.row().experts {
+        Some(_) => of_experts(op),
+        None => [of_op(op), None],
+    };
+    program.ops.values().iter().flat_map(dims).flatten().collect()
 }
 
 /// Letter of the groups of an intermediate size.

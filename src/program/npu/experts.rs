@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Number};
+use smallvec::smallvec;
+
+use crate::base::{DType, Number, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
@@ -138,9 +140,9 @@ struct Routed {
     groups: View,
     /// Copies of tokens `[n·k,h]`, sorted by expert.
     rows: View,
-    /// Gate and up projections `[e,2f,h]`.
+    /// Gate and up projections `[e,2f,h]`, or `[e,2f,h/8]` in words.
     gate_up: View,
-    /// Down projections `[e,h,f]`.
+    /// Down projections `[e,h,f]`, or `[e,h,f/8]` in words.
     down: View,
 }
 
@@ -155,7 +157,7 @@ impl Emit<'_> {
     /// As [`Self::routed`], for tokens `x` `[b,s,h]` with the experts `index` `[b,s,j]`.
     fn routed_tokens(&mut self, x: View, index: View, projections: usize) -> Routed {
         let of = self.operands[projections].clone();
-        let [local, inner, width] = [of.view.shape[0], of.view.shape[2], x.shape[2]];
+        let [local, width] = [of.view.shape[0], x.shape[2]];
         let (tokens, chosen) = (x.shape[0] * x.shape[1], index.shape[2]);
         let x = self.shaped(x, [tokens, width]);
         let x = self.dense(x);
@@ -173,8 +175,11 @@ impl Emit<'_> {
         let rows = self.sorted(&x, &experts, [&places, &counts]);
         self.calls.push(Call::Cast { x: counts.narrow(0, 0, local), out: groups.clone() });
         let [gate_up, down] = [of.view, self.view(projections + 1)];
-        let gate_up = self.shaped(gate_up, [local, 2 * inner, width]);
-        let down = self.shaped(down, [local, width, inner]);
+        // Intermediate sizes of packed weights have two dims.
+        let (outputs, inputs) = (gate_up.shape[1..].split_last(), down.shape[2..].iter().product::<usize>());
+        let (row, outputs) = outputs.map_or((0, 0), |(row, outer)| (*row, outer.iter().product()));
+        let gate_up = self.shaped(gate_up, [local, outputs, row]);
+        let down = self.shaped(down, [local, width, inputs]);
         Routed { experts, count, places, groups, rows, gate_up, down }
     }
 
@@ -217,12 +222,15 @@ impl Emit<'_> {
         self.calls.push(Call::Zero { into: out.clone() });
         let bias = bias.map(Box::new);
         let [x, w, groups, into] = [rows.clone(), w, groups.clone(), out.clone()].map(Box::new);
+        let (scale, tokens, weight_scale, weight_offset) = (None, None, None, None);
         self.calls.push(Call::GroupedMatmul {
             x,
             w,
             bias,
-            scale: None,
-            tokens: None,
+            scale,
+            weight_scale,
+            weight_offset,
+            tokens,
             groups,
             out: into,
             group_type: BY_ROWS,
@@ -234,9 +242,18 @@ impl Emit<'_> {
     fn sums_of_experts(&mut self, [x, w]: [View; 2], groups: &View, out: View) {
         self.calls.push(Call::Zero { into: out.clone() });
         let [x, w, groups, out] = [x, w, groups.clone(), out].map(Box::new);
-        let (bias, scale, tokens) = (None, None, None);
-        let group_type = BY_SUMMED;
-        self.calls.push(Call::GroupedMatmul { x, w, bias, scale, tokens, groups, out, group_type });
+        self.calls.push(Call::GroupedMatmul {
+            x,
+            w,
+            bias: None,
+            scale: None,
+            weight_scale: None,
+            weight_offset: None,
+            tokens: None,
+            groups,
+            out,
+            group_type: BY_SUMMED,
+        });
     }
 
     /// Returns the gated rows of [`Kind::ClippedExperts`].
@@ -304,20 +321,12 @@ pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
-    let routed = emit.routed(3);
-    let (local, width, inner) = (routed.down.shape[0], routed.down.shape[1], routed.down.shape[2]);
-    if routed.rows.dtype != DType::F32 {
-        let weights = emit.weights_of_experts();
-        let hidden = emit.quantised_product_of_experts(routed.rows, &routed.gate_up, 5, &routed.groups);
-        let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
-        emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
-        let results = emit.quantised_product_of_experts(gated, &routed.down, 6, &routed.groups);
-        let places = routed.places;
-        emit.write_shaped(out, [weights.shape[0], width], |emit, out| {
-            emit.sum_of_experts([results, places, weights], out);
-        });
+    if emit.view(0).dtype != DType::F32 {
+        emit.gated_experts(out, Emit::quantised_product_of_experts);
         return;
     }
+    let routed = emit.routed(3);
+    let (local, width, inner) = (routed.down.shape[0], routed.down.shape[1], routed.down.shape[2]);
     // The operators on 8-bit integers return 16-bit results.
     let [gate_up_scale, down_scale] = [(5, 2 * inner), (6, width)].map(|(at, rows)| (emit.view(at), rows));
     let numbers = emit.numbers_of_rows(&routed);
@@ -341,7 +350,68 @@ pub(in crate::program) fn quant_experts(_: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
+pub(in crate::program) fn packed_experts(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    if emit.view(3).elems() == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    emit.gated_experts(out, Emit::packed_product_of_experts);
+}
+
 impl Emit<'_> {
+    /// Writes the result of experts in 16 bits. Operands 5 and 6 are the scales of both projections.
+    /// `product` emits the products of rows with the weights `[e,outputs,…]` of their experts. Its
+    /// arguments are the rows, the weights, the operand of the scales, and the rows per expert.
+    fn gated_experts(&mut self, out: View, product: impl Fn(&mut Self, View, &View, usize, &View) -> View) {
+        let (routed, weights) = (self.routed(3), self.weights_of_experts());
+        let hidden = product(self, routed.rows, &routed.gate_up, 5, &routed.groups);
+        let gated = self.temporary(hidden.dtype, [hidden.shape[0], hidden.shape[1] / 2]);
+        self.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
+        let results = product(self, gated, &routed.down, 6, &routed.groups);
+        let places = routed.places;
+        self.write_shaped(out, [weights.shape[0], results.shape[1]], |emit, out| {
+            emit.sum_of_experts([results, places, weights], out);
+        });
+    }
+
+    /// Returns the products of rows with the words `w` `[e,outputs,inputs/8]` of their experts.
+    /// Operand `scale` has the scales of groups and outputs. Offsets are two operands later.
+    fn packed_product_of_experts(&mut self, rows: View, w: &View, scale: usize, groups: &View) -> View {
+        let [local, outputs] = [w.shape[0], w.shape[1]];
+        let offset = (scale + 2 < self.operands.len()).then(|| self.view(scale + 2));
+        let scale = self.view(scale);
+        let shape = Shape::from([local, scale.shape[1], outputs]);
+        let scale = self.shaped(scale, shape.clone());
+        let offset = match offset {
+            Some(offset) => self.shaped(offset, shape),
+            None => {
+                // The operator requires offsets. One zero repeats.
+                let zero = self.temporary(rows.dtype, [1, 1, 1]);
+                self.calls.push(Call::Zero { into: zero.clone() });
+                View { shape, strides: smallvec![0; 3], ..zero }
+            }
+        };
+        let w = self.dense(w.clone());
+        let out = self.temporary(rows.dtype, [rows.shape[0], outputs]);
+        self.calls.push(Call::Zero { into: out.clone() });
+        let [x, w, groups, into] = [rows, transposed(&w), groups.clone(), out.clone()].map(Box::new);
+        let [weight_scale, weight_offset] = [scale, offset].map(|view| Some(Box::new(view)));
+        self.calls.push(Call::GroupedMatmul {
+            x,
+            w,
+            bias: None,
+            scale: None,
+            weight_scale,
+            weight_offset,
+            tokens: None,
+            groups,
+            out: into,
+            group_type: BY_ROWS,
+        });
+        out
+    }
+
     /// Returns the products of 16-bit rows, quantised with a scale each, with the integers `w`
     /// `[e,outputs,inputs]` of their experts. Operand `scale` has the scales of the outputs.
     fn quantised_product_of_experts(&mut self, rows: View, w: &View, scale: usize, groups: &View) -> View {
@@ -364,8 +434,18 @@ impl Emit<'_> {
         ]);
         let [x, w, groups, into] = [integers, transposed(w), groups.clone(), out.clone()].map(Box::new);
         let [scale, tokens] = [scale, tokens].map(|view| Some(Box::new(view)));
-        let (bias, group_type) = (None, BY_ROWS);
-        self.calls.push(Call::GroupedMatmul { x, w, bias, scale, tokens, groups, out: into, group_type });
+        self.calls.push(Call::GroupedMatmul {
+            x,
+            w,
+            bias: None,
+            scale,
+            weight_scale: None,
+            weight_offset: None,
+            tokens,
+            groups,
+            out: into,
+            group_type: BY_ROWS,
+        });
         out
     }
 

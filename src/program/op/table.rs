@@ -6,7 +6,7 @@
 
 use smallvec::smallvec;
 
-use crate::base::{AxisId, DType, Reduce};
+use crate::base::{AxisId, DType, Reduce, Shape, WORD};
 use crate::program::rule::{Einsum, Rule, any_rank};
 use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
@@ -35,6 +35,35 @@ fn rows_of_experts_grad(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String>
     match *dtypes {
         [x, DType::I64, gate_up, down, dy] => all_float(kind, &[x, gate_up, down, dy]),
         _ => Err(format!("takes x, i64, gate_up, down and cotangents, found {dtypes:?}")),
+    }
+}
+
+/// Returns the rule of experts with packed weights. The words and the groups of inputs stay whole.
+/// The intermediate size is `[f,k]`, one group of the down projections each, and `f` can be sharded.
+fn packed_experts(shapes: &[&Shape]) -> Result<Rule, String> {
+    gate_and_up(shapes[3])?;
+    let size = |operand: usize, dim: usize| shapes[operand].get(dim).copied().unwrap_or_default();
+    let is_whole = size(3, 4) * WORD == size(0, 2) && size(4, 3) * WORD == size(3, 3);
+    if !is_whole || size(5, 1) == 0 || !size(0, 2).is_multiple_of(size(5, 1)) {
+        return Err(format!(
+            "inputs {} are not words {} and {} in {} equal groups",
+            shapes[0],
+            shapes[3],
+            shapes[4],
+            size(5, 1)
+        ));
+    }
+    let offsets = if shapes.len() > 7 { ",eSGfK,efH" } else { "" };
+    sum(&format!("bsH,bsJ,bsJ,eGfKW,eHfY,eSGfK,efH{offsets}->bsH"))
+}
+
+/// Returns the type of experts with packed weights.
+fn packed_expert_types(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
+    match *dtypes {
+        [x, DType::I64, DType::F32, DType::I32, DType::I32, ref params @ ..] if x != DType::F32 => {
+            all_float(kind, &[&[x], params].concat())
+        }
+        _ => Err(format!("takes 16-bit floats, i64, f32, two of i32 and 16-bit floats, found {dtypes:?}")),
     }
 }
 
@@ -1322,6 +1351,31 @@ super::ops! {
         },
         host: Host::One(host::experts::quant_experts),
         npu: npu::experts::quant_experts,
+        weights: WeightOperands::Factors(&[4, 3]),
+        experts: Some(3),
+    }
+    /// As [`Kind::Experts`], in 16 bits, with weights in groups of 4-bit integers. Each weight is
+    /// `q · scale`, rounded to the type of `x`. The intermediate size is `[f,k]`: `f` groups of `k`
+    /// inputs of `down`. Words as in [`Kind::PackedMatMul`]: `gate_up` `[e,2,f,k,h/8]` and `down`
+    /// `[e,h,f,k/8]`. The last operands are the scales of equal groups: `[e,groups,2,f,k]` and
+    /// `[e,f,h]`.
+    PackedExperts = "packed_experts" {
+        arity: 7,
+        rule: |_, shapes| packed_experts(shapes),
+        dtype: packed_expert_types,
+        host: Host::One(host::experts::packed_experts),
+        npu: npu::experts::packed_experts,
+        weights: WeightOperands::Factors(&[4, 3]),
+        experts: Some(3),
+    }
+    /// As [`Kind::PackedExperts`], with an offset for each scale: a weight is `(q + offset) ·
+    /// scale`. The offsets are the last operands.
+    OffsetPackedExperts = "offset_packed_experts" {
+        arity: 9,
+        rule: |_, shapes| packed_experts(shapes),
+        dtype: packed_expert_types,
+        host: Host::One(host::experts::packed_experts),
+        npu: npu::experts::packed_experts,
         weights: WeightOperands::Factors(&[4, 3]),
         experts: Some(3),
     }

@@ -7,9 +7,10 @@ use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, inputs, ints, outputs};
-use crate::operator::sets::{FLOATING, INDEX64, SINGLE};
+use crate::operator::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 use crate::quantization::kernels::{self as quantize, Dequantizer};
+use crate::quantization::weight_kernels::{self as weight_quantize, Dequantised, WeightPacking};
 use crate::view::StridedView;
 
 const MOST_GROUPS: usize = 1024;
@@ -21,25 +22,39 @@ const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupTy
                       groups; splitItem 0 or 1 for several outputs, 2 or 3 for one; one element type, bias of FLOAT \
                       for BFLOAT16; INT8 x and weight: groupType 0, one tensor each, out of FLOAT16 or BFLOAT16, \
                       scaleOptional [groups, N] of BFLOAT16 for BFLOAT16 out and FLOAT for FLOAT16 out, \
-                      perTokenScaleOptional [M], no bias; actType 0; a tuning configuration changes no result";
+                      perTokenScaleOptional [M], no bias; INT32 weight of eight 4-bit integers a word, with x of FLOAT16 \
+                      or BFLOAT16: groupType 0, one tensor each, weight [groups, K, N / 8] or, contiguous with its last \
+                      dims swapped, [groups, K / 8, N]; weights are (weight + offset) scale, rounded to the type of x; \
+                      antiquantScaleOptional and antiquantOffsetOptional of the type of x, both given, [groups, N] or \
+                      [groups, G, N], with G a divisor of K, and K / G even for swapped dims; K and the last dim of the \
+                      weights at most 65535; actType 0; a tuning configuration changes no result";
 
 /// Types of factors.
 const FACTORS: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8];
+/// Types of weights: factors, and words of 4-bit integers.
+const WEIGHTS: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32];
+/// Number of 4-bit integers per word.
+const PER_WORD: usize = 8;
+/// Largest last dim of x and weight.
+const LARGEST_LAST_DIM: usize = 65_535;
 /// Types of the scales of columns.
 const COLUMN_SCALES: &[AclType] = &[AclType::F32, AclType::BF16];
 
-const V4: [Parameter; 7] = [
+const V4: [Parameter; 9] = [
     inputs(X_LIST, FACTORS, 2, 6),
-    inputs(WEIGHT_LIST, FACTORS, 2, 3),
+    inputs(WEIGHT_LIST, WEIGHTS, 2, 3),
     inputs(BIAS_LIST_OPTIONAL, FLOATING, 1, 2).optional(),
     inputs(SCALE_LIST_OPTIONAL, COLUMN_SCALES, 1, 2).optional(),
+    inputs(ANTIQUANT_SCALE_LIST_OPTIONAL, HALVES, 2, 3).optional(),
+    inputs(ANTIQUANT_OFFSET_LIST_OPTIONAL, HALVES, 2, 3).optional(),
     inputs(PER_TOKEN_SCALE_LIST_OPTIONAL, SINGLE, 1, 1).optional(),
     input(GROUP_LIST_OPTIONAL, INDEX64, 1, 1).optional(),
     outputs(OUT_LIST, FLOATING, 2, 6),
 ];
-const V5: [Parameter; 8] = {
-    let [x, weight, bias, scale, tokens, groups, out] = V4;
-    [x, weight, bias, scale, tokens, groups, ints(TUNING_CONFIG_OPTIONAL).optional(), out]
+const V5: [Parameter; 10] = {
+    let [x, weight, bias, scale, weight_scale, weight_offset, tokens, groups, out] = V4;
+    let tuning = ints(TUNING_CONFIG_OPTIONAL).optional();
+    [x, weight, bias, scale, weight_scale, weight_offset, tokens, groups, tuning, out]
 };
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -129,26 +144,17 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let dtype = x[0].dtype;
     if dtype == AclType::I8 {
+        expect_null(call, &[ANTIQUANT_SCALE_LIST_OPTIONAL, ANTIQUANT_OFFSET_LIST_OPTIONAL], "x of INT8")?;
         return quantised(call, x, weight, bias, out);
     }
-    for name in [SCALE_LIST_OPTIONAL, PER_TOKEN_SCALE_LIST_OPTIONAL] {
-        if !call.tensors(name)?.is_empty() {
-            return Err(call.refuse(name, format!("expected NULL for x of {dtype}, found a list")));
-        }
+    let of_x = format!("x of {dtype}");
+    expect_null(call, &[SCALE_LIST_OPTIONAL, PER_TOKEN_SCALE_LIST_OPTIONAL], &of_x)?;
+    if weight[0].dtype == AclType::I32 && dtype != AclType::F32 {
+        return with_words(call, x, weight, bias, out);
     }
-    let of_bias = if dtype == AclType::BF16 { AclType::F32 } else { dtype };
-    for (name, list, wanted) in [
-        (X_LIST, x, dtype),
-        (WEIGHT_LIST, weight, dtype),
-        (OUT_LIST, out, dtype),
-        (BIAS_LIST_OPTIONAL, bias, of_bias),
-    ] {
-        if let Some(other) = list.iter().find(|tensor| tensor.dtype != wanted) {
-            return Err(
-                call.refuse(name, format!("expected {wanted} for x of {dtype}, found {}", other.dtype))
-            );
-        }
-    }
+    let of_weight = format!("weight of {}", weight[0].dtype);
+    expect_null(call, &[ANTIQUANT_SCALE_LIST_OPTIONAL, ANTIQUANT_OFFSET_LIST_OPTIONAL], &of_weight)?;
+    expect_types(call, dtype, &[(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)], bias)?;
     expect_options(call, out)?;
     match call.int(GROUP_TYPE)? {
         -1 => pairs(call, x, weight, bias, out),
@@ -159,6 +165,34 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 .refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}")))
         }
     }
+}
+
+fn expect_null(call: &OperatorCall, names: &[Name<[CheckedTensor]>], of: &str) -> Result<(), Refusal> {
+    for name in names {
+        if !call.tensors(*name)?.is_empty() {
+            return Err(call.refuse(*name, format!("expected NULL for {of}, found a list")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that tensors have the type of x, and the bias the type that belongs to it.
+fn expect_types(
+    call: &OperatorCall,
+    dtype: AclType,
+    lists: &[(Name<[CheckedTensor]>, &[CheckedTensor])],
+    bias: &[CheckedTensor],
+) -> Result<(), Refusal> {
+    let of_bias = if dtype == AclType::BF16 { AclType::F32 } else { dtype };
+    let lists = lists.iter().map(|(name, list)| (*name, *list, dtype));
+    for (name, list, wanted) in lists.chain([(BIAS_LIST_OPTIONAL, bias, of_bias)]) {
+        if let Some(other) = list.iter().find(|tensor| tensor.dtype != wanted) {
+            return Err(
+                call.refuse(name, format!("expected {wanted} for x of {dtype}, found {}", other.dtype))
+            );
+        }
+    }
+    Ok(())
 }
 
 fn expect_options(call: &OperatorCall, out: &[CheckedTensor]) -> Result<(), Refusal> {
@@ -362,6 +396,111 @@ fn quantised(
             // The kernel reads the right operand by columns.
             let columns = views.of(weight).at(0, group).permute(&[1, 0]);
             quantize::quant_matmul(tiles, &rows(x), &columns, &finish, &rows(out));
+        }
+        Ok(())
+    })
+    .map(CallPlan::reading_transposed)
+}
+
+/// Returns whether CANN's host code takes the last two dims as swapped. Then words are along `K`.
+fn has_swapped_last_dims(tensor: &CheckedTensor) -> bool {
+    let [outer, rows, columns] = tensor.dims[..] else { return false };
+    let strides = [rows * columns, 1, rows].map(|stride| stride as isize);
+    outer * rows * columns > 0 && tensor.strides == strides
+}
+
+/// Returns the dim of a weight that is in words. The sizes are the groups, `K` and `N`.
+fn packing(
+    call: &OperatorCall,
+    weight: &CheckedTensor,
+    [groups, k, n]: [usize; 3],
+) -> Result<WeightPacking, Refusal> {
+    let (packing, expected, last) = match has_swapped_last_dims(weight) {
+        true => (WeightPacking::Depth, [groups, k / PER_WORD, n], k),
+        false => (WeightPacking::Columns, [groups, k, n / PER_WORD], n),
+    };
+    expect_dims(call, WEIGHT_LIST, 0, weight, &expected)?;
+    if !last.is_multiple_of(PER_WORD) || k.max(last) > LARGEST_LAST_DIM {
+        let text = format!(
+            "expected a multiple of {PER_WORD} weights in words, and K and the last dim up to {LARGEST_LAST_DIM}, \
+             found K {k} and N {n}"
+        );
+        return Err(call.refuse(WEIGHT_LIST, text));
+    }
+    Ok(packing)
+}
+
+/// 16-bit rows, and words of 4-bit integers with a scale and an offset for each column, or for each
+/// group along `K` and column.
+fn with_words(
+    call: &OperatorCall,
+    x: &[CheckedTensor],
+    weight: &[CheckedTensor],
+    bias: &[CheckedTensor],
+    out: &[CheckedTensor],
+) -> Result<CallPlan, Refusal> {
+    const PARAMS: [Name<[CheckedTensor]>; 2] =
+        [ANTIQUANT_SCALE_LIST_OPTIONAL, ANTIQUANT_OFFSET_LIST_OPTIONAL];
+    expect_options(call, out)?;
+    if call.int(GROUP_TYPE)? != 0 {
+        let text = format!("expected 0 (along M) for weight of INT32, found {}", call.int(GROUP_TYPE)?);
+        return Err(call.refuse(GROUP_TYPE, text));
+    }
+    let [scale, offset] = [call.tensors(PARAMS[0])?, call.tensors(PARAMS[1])?];
+    for (name, list) in PARAMS.into_iter().zip([scale, offset]) {
+        if list.is_empty() {
+            return Err(call.refuse(name, "is NULL and must be given for weight of INT32"));
+        }
+    }
+    let lists = [(X_LIST, x), (PARAMS[0], scale), (PARAMS[1], offset), (OUT_LIST, out)];
+    expect_types(call, x[0].dtype, &lists, bias)?;
+    for (name, list) in lists.into_iter().chain([(WEIGHT_LIST, weight)]) {
+        expect_length(call, name, list, 1)?;
+    }
+    expect_length(call, BIAS_LIST_OPTIONAL, bias, bias.len().min(1))?;
+    let (x, weight, scale, offset, out) = (&x[0], &weight[0], &scale[0], &offset[0], &out[0]);
+    let (&[m, k], &[_, n]) = (&x.dims[..], &out.dims[..]) else {
+        let text = format!("expected x [M, K] and out [M, N], found {:?} and {:?}", x.dims, out.dims);
+        return Err(call.refuse(X_LIST, text));
+    };
+    let groups = groups(call, m)?;
+    let packing = packing(call, weight, [groups.count, k, n])?;
+    let count = if scale.rank() == 3 { scale.dims[1] } else { 1 };
+    let is_odd = packing == WeightPacking::Depth && scale.rank() == 3 && k % (2 * count.max(1)) > 0;
+    if count == 0 || !k.is_multiple_of(count) || is_odd {
+        let text =
+            format!("expected groups of one size along K of {k}, even for swapped dims, found {count}");
+        return Err(call.refuse(PARAMS[0], text));
+    }
+    let of_scale = if scale.rank() == 3 { vec![groups.count, count, n] } else { vec![groups.count, n] };
+    expect_dims(call, PARAMS[0], 0, scale, &of_scale)?;
+    expect_dims(call, PARAMS[1], 0, offset, &of_scale)?;
+    if let [bias] = bias {
+        expect_dims(call, BIAS_LIST_OPTIONAL, 0, bias, &[groups.count, n])?;
+    }
+    expect_dims(call, OUT_LIST, 0, out, &[m, n])?;
+    let (x, weight, scale, offset, out) = (x.slot, weight.slot, scale.slot, offset.slot, out.slot);
+    let bias = bias.first().map(|bias| bias.slot);
+    CallPlan::new(move |views, tiles| {
+        for (group, (start, len)) in groups.parts(views)?.into_iter().enumerate() {
+            if len * n * k == 0 {
+                continue;
+            }
+            let rows = |slot| views.of(slot).slice(0, start, len, 1);
+            let of_groups = |slot| {
+                let view = views.of(slot).at(0, group);
+                if view.rank() == 1 { view.unsqueeze(0) } else { view }
+            };
+            let weights = Dequantised {
+                weight: &views.of(weight).at(0, group),
+                packing,
+                group: k / count,
+                scale: &of_groups(scale),
+                offset: Some(of_groups(offset)),
+                dtype: views.of(x).dtype(),
+            };
+            let bias = bias.map(|slot| views.of(slot).at(0, group));
+            weight_quantize::product(tiles, &rows(x), &weights, bias.as_ref(), &rows(out));
         }
         Ok(())
     })

@@ -327,6 +327,8 @@ names! {
         ZLOSS_OUT "zlossOut",
     }
     [CheckedTensor] {
+        ANTIQUANT_OFFSET_LIST_OPTIONAL "antiquantOffsetOptional",
+        ANTIQUANT_SCALE_LIST_OPTIONAL "antiquantScaleOptional",
         BIAS_LIST_OPTIONAL "biasOptional",
         INDICES_LIST "indices",
         KEY_LIST "key",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::Packing;
-use crate::program::{GroupRows, PackedRows, RowBlocks};
+use crate::program::{GroupPlace, GroupRows, PackedRows, RowBlocks};
 
 const OUTPUTS: usize = 24;
 const INPUTS: usize = 40;
@@ -220,8 +220,8 @@ fn words_with_their_scales_and_offsets_are_the_weights() {
                     let bytes = read(form, DType::F32, &[OUTPUTS, groups], 0, part);
                     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
                 };
-                let scales = floats(Form::GroupScales(GroupRows { rows, group }));
-                let offsets = floats(Form::GroupOffsets(GroupRows { rows, group }));
+                let scales = floats(Form::GroupScales(GroupRows { rows, group, place: GroupPlace::Last }));
+                let offsets = floats(Form::GroupOffsets(GroupRows { rows, group, place: GroupPlace::Last }));
                 for (at, row) in of_rows.clone().enumerate() {
                     for input in of_words.start * 8..of_words.end * 8 {
                         let word = words[at * of_words.len() + input / 8 - of_words.start];
@@ -245,7 +245,7 @@ fn words_with_their_scales_and_offsets_are_the_weights() {
         let whole = read(Form::Words(rows), DType::I32, &[12, 5], 6, vec![4..12, 2..5]);
         assert_eq!(found, whole, "{packing}");
         // One scale of a group that starts in the middle of the shard's rows.
-        let form = Form::GroupScales(GroupRows { rows, group: 8 });
+        let form = Form::GroupScales(GroupRows { rows, group: 8, place: GroupPlace::Last });
         let found = read(form, DType::F32, &[OUTPUTS, 5, 1], 0, vec![2..4, 1..3, 0..1]);
         let wanted: Vec<u8> = [(2, 0), (2, 1), (3, 0), (3, 1)]
             .into_iter()
@@ -263,6 +263,67 @@ fn words_with_their_scales_and_offsets_are_the_weights() {
     let whole = vec![0..OUTPUTS, 0..INPUTS / 8];
     let found = given(&written(views), &source, DType::I32, &[OUTPUTS, INPUTS / 8], &[whole]).unwrap_err();
     assert!(found.contains("l.qweight") && found.contains("no act order"), "{found}");
+}
+
+/// Shards of scales and offsets `[experts, groups, 2, rows]` of matrices `[rows, groups]`.
+#[test]
+fn groups_of_experts_come_before_the_rows_of_both_projections() {
+    let (experts, shape) = (3, [3, 5, 2, 4, 6]);
+    for (packing, has_zeros) in [("rows:16:zeros", true), ("rows:16", false), ("gptq:16:1", true)] {
+        // The scales of each matrix are multiples of its number.
+        let matrices: Vec<(String, Vec<Tensor>)> = pairs(experts, 2)
+            .enumerate()
+            .map(|(at, (expert, part))| {
+                let mut tensors = consecutive(packing);
+                for byte in tensors[1].3.as_chunks_mut::<4>().0 {
+                    *byte = (f32::from_le_bytes(*byte) * (at + 1) as f32).to_le_bytes();
+                }
+                (format!("e.{expert}.{}", ["a", "b"][part]), tensors)
+            })
+            .collect();
+        let views = matrices.iter().flat_map(|(name, tensors)| {
+            tensors.iter().map(move |(suffix, dtype, shape, bytes)| {
+                (format!("{name}.{suffix}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+            })
+        });
+        let checkpoint = written(views);
+        let rows = PackedRows { row_elems: INPUTS, packing: Packing::parse(packing).unwrap(), blocks: None };
+        let of_groups = GroupRows { rows, group: 8, place: GroupPlace::Second };
+        let parts = [
+            shape.iter().map(|size| 0..*size).collect::<Vec<Range<usize>>>(),
+            vec![1..3, 0..5, 0..2, 1..3, 0..6],
+            vec![0..1, 2..4, 1..2, 0..4, 2..5],
+            vec![1..3, 0..5, 0..2, 1..3, 0..6],
+            vec![2..3, 0..5, 0..2, 4..4, 0..6],
+        ];
+        let floats = |form| -> Vec<Vec<f32>> {
+            let source = source("e.{0..3}.{a,b}.weight", 0, form);
+            let found = given(&checkpoint, &source, DType::F32, &shape, &parts).unwrap();
+            let floats = |bytes: Vec<u8>| -> Vec<f32> {
+                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            found.into_iter().map(floats).collect()
+        };
+        let wanted = |value: &dyn Fn(usize, usize, usize) -> f32| -> Vec<Vec<f32>> {
+            let of_part = |part: &Vec<Range<usize>>| {
+                let mut values = Vec::new();
+                for (expert, group) in part[0].clone().flat_map(|e| part[1].clone().map(move |g| (e, g))) {
+                    for half in part[2].clone() {
+                        for (a, b) in part[3].clone().flat_map(|a| part[4].clone().map(move |b| (a, b))) {
+                            values.push(value(2 * expert + half, 6 * a + b, group / 2));
+                        }
+                    }
+                }
+                values
+            };
+            parts.iter().map(of_part).collect()
+        };
+        let scales = wanted(&|matrix, row, group| (matrix + 1) as f32 * scale(row, group));
+        assert_eq!(floats(Form::GroupScales(of_groups)), scales, "{packing}");
+        let offset = |row, group| if has_zeros { 8.0 - zero(row, group) as f32 } else { 0.0 };
+        let offsets = wanted(&|_, row, group| offset(row, group));
+        assert_eq!(floats(Form::GroupOffsets(of_groups)), offsets, "{packing}");
+    }
 }
 
 /// Every shard has the integers of the whole rows, and the scale of a row is the same in all.

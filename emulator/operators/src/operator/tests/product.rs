@@ -363,6 +363,171 @@ fn integers_of_groups_are_refused_by_name() {
     says(I8, F32, F16, 2, 2, "groupType: expected 0 (along M) for x of INT8, found 2");
 }
 
+/// Operands of a grouped product with words of 4-bit integers.
+struct OfWords {
+    x: Data,
+    weight: Data,
+    bias: Option<Data>,
+    scale: Option<Data>,
+    offset: Option<Data>,
+    lengths: Data,
+    y: Data,
+    group_type: i64,
+}
+
+impl OfWords {
+    /// Returns valid operands of one group, `[2, 16] x [1, 16, 8]`, with two groups of scales.
+    fn small(dtype: AclType) -> Self {
+        let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+        Self {
+            x: data(dtype, &[2, 16]),
+            weight: data(AclType::I32, &[1, 16, 1]),
+            bias: None,
+            scale: Some(data(dtype, &[1, 2, 8])),
+            offset: Some(data(dtype, &[1, 2, 8])),
+            lengths: Data::new(AclType::I64, &[1], &[2.0]),
+            y: data(dtype, &[2, 8]),
+            group_type: 0,
+        }
+    }
+
+    fn arguments(&mut self, name: &str) -> Vec<Arg<'_>> {
+        fn list(data: &mut Option<Data>) -> Arg<'_> {
+            data.as_mut().map_or(Arg::NoList, |data| Arg::List(vec![data]))
+        }
+        let mut arguments =
+            vec![Arg::List(vec![&mut self.x]), Arg::List(vec![&mut self.weight]), list(&mut self.bias)];
+        arguments.extend([Arg::NoList, Arg::NoList, list(&mut self.scale), list(&mut self.offset)]);
+        arguments.extend([Arg::NoList, Arg::T(&mut self.lengths), Arg::NoList, Arg::NoList, Arg::NoList]);
+        arguments.extend([Arg::I(3), Arg::I(self.group_type), Arg::I(1), Arg::I(0)]);
+        arguments.extend((name == "aclnnGroupedMatmulV5").then_some(Arg::NoInts));
+        arguments.extend([Arg::List(vec![&mut self.y]), Arg::NoList, Arg::NoList]);
+        arguments
+    }
+}
+
+/// Returns signed words of eight integers each, the first one in the lowest bits.
+fn words_of(integers: &[f64]) -> Vec<f64> {
+    let word = |eight: &[f64]| {
+        let halves = eight.iter().map(|integer| *integer as i64 as u32 & 15);
+        f64::from(halves.rev().fold(0, |word, half| word << 4 | half) as i32)
+    };
+    integers.chunks(8).map(word).collect()
+}
+
+#[test]
+fn words_of_groups_have_scales_and_offsets_along_the_depth() {
+    use AclType::{BF16, F16, F32, I32, I64};
+    let (m, k, n) = (6, 48, 16);
+    // The second group has no row, and the last row belongs to no group.
+    let (of_rows, lengths) = ([0, 0, 2, 2, 2], [2.0, 0.0, 3.0]);
+    let whole = |count: usize, step: usize, most: usize| -> Vec<f64> {
+        (0..count).map(|at| (at * step % (2 * most)) as f64 - most as f64).collect()
+    };
+    let (x, w, bias) = (whole(m * k, 7, 1), whole(3 * k * n, 11, 8), whole(3 * n, 3, 2));
+    // `[3, k / 8, n]` with swapped dims is `[3, n, k / 8]` in memory.
+    let by_columns: Vec<f64> =
+        (0..3 * n * k).map(|at| w[(at / (n * k) * k + at % k) * n + at / k % n]).collect();
+    let turned = |words: Vec<f64>| {
+        let mut data = Data::new(I32, &[3, n, k / 8], &words);
+        data.dims = vec![3, k / 8, n];
+        data.strides = vec![(n * k / 8) as isize, 1, (k / 8) as isize];
+        data
+    };
+    let weights = [Data::new(I32, &[3, k, n / 8], &words_of(&w)), turned(words_of(&by_columns))];
+    for (name, dtype) in [("aclnnGroupedMatmulV4", F16), ("aclnnGroupedMatmulV5", BF16)] {
+        for (weight, groups, has_bias) in
+            [(&weights[0], 1, false), (&weights[1], 1, true), (&weights[0], 3, true), (&weights[1], 6, false)]
+        {
+            let scale: Vec<f64> = (0..3 * groups * n).map(|at| [0.5, 1.0, 2.0][at % 7 % 3]).collect();
+            let offset = whole(3 * groups * n, 5, 3);
+            // One group has a scale for each column.
+            let dims = if groups == 1 { vec![3, n] } else { vec![3, groups, n] };
+            let mut call = OfWords {
+                x: Data::new(dtype, &[m, k], &x).strided(),
+                weight: weight.clone(),
+                bias: has_bias.then(|| Data::new(if dtype == BF16 { F32 } else { F16 }, &[3, n], &bias)),
+                scale: Some(Data::new(dtype, &dims, &scale).strided()),
+                offset: Some(Data::new(dtype, &dims, &offset)),
+                lengths: Data::new(I64, &[3], &lengths),
+                y: Data::new(dtype, &[m, n], &vec![7.0; m * n]),
+                group_type: 0,
+            };
+            run(name, call.arguments(name)).unwrap();
+            let wanted = (0..m * n).map(|at| {
+                let (row, column) = (at / n, at % n);
+                let Some(group) = of_rows.get(row) else { return 7.0 };
+                let term = |inner: usize| {
+                    let of = (group * groups + inner * groups / k) * n + column;
+                    x[row * k + inner] * (w[(group * k + inner) * n + column] + offset[of]) * scale[of]
+                };
+                let added = if has_bias { bias[group * n + column] } else { 0.0 };
+                (0..k).map(term).sum::<f64>() + added
+            });
+            let wanted: Vec<f64> = wanted.collect();
+            let rounded = Data::new(dtype, &[m, n], &wanted).values();
+            assert_eq!(call.y.values(), rounded, "{name}, {groups} groups");
+        }
+    }
+}
+
+#[test]
+fn words_of_groups_are_refused_by_name() {
+    use AclType::{BF16, F16, F32, I32};
+    let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+    let says = |change: &dyn Fn(&mut OfWords), part: &str| {
+        let mut call = OfWords::small(F16);
+        run("aclnnGroupedMatmulV4", call.arguments("aclnnGroupedMatmulV4")).unwrap();
+        change(&mut call);
+        refused("aclnnGroupedMatmulV4", call.arguments("aclnnGroupedMatmulV4"), &[part]);
+    };
+    let null = "is NULL and must be given for weight of INT32";
+    says(&|call| call.scale = None, &format!("antiquantScaleOptional: {null}"));
+    // CANN's host code requires offsets also if all are zero.
+    says(&|call| call.offset = None, &format!("antiquantOffsetOptional: {null}"));
+    says(
+        &|call| call.scale = Some(data(BF16, &[1, 2, 8])),
+        "antiquantScaleOptional: expected FLOAT16 for x of FLOAT16, found BFLOAT16",
+    );
+    says(
+        &|call| call.scale = Some(data(F16, &[1, 3, 8])),
+        "antiquantScaleOptional: expected groups of one size along K of 16, even for swapped dims, found 3",
+    );
+    says(
+        &|call| call.offset = Some(data(F16, &[1, 8])),
+        "antiquantOffsetOptional: tensor 0: expected [1, 2, 8], found [1, 8]",
+    );
+    says(
+        &|call| call.scale = Some(data(F16, &[1, 2, 7])),
+        "antiquantScaleOptional: tensor 0: expected [1, 2, 8], found [1, 2, 7]",
+    );
+    says(&|call| call.group_type = -1, "groupType: expected 0 (along M) for weight of INT32, found -1");
+    // Without swapped dims, words are along the columns.
+    says(
+        &|call| call.weight = data(I32, &[1, 2, 8]),
+        "weight: tensor 0: expected [1, 16, 1], found [1, 2, 8]",
+    );
+    says(
+        &|call| {
+            call.weight = data(I32, &[1, 8, 2]);
+            call.weight.dims = vec![1, 2, 8];
+            call.weight.strides = vec![16, 1, 2];
+            let groups = data(F16, &[1, 16, 8]);
+            (call.scale, call.offset) = (Some(groups.clone()), Some(groups));
+        },
+        "antiquantScaleOptional: expected groups of one size along K of 16, even for swapped dims, found 16",
+    );
+    says(
+        &|call| call.bias = Some(data(F32, &[1, 8])),
+        "biasOptional: expected FLOAT16 for x of FLOAT16, found FLOAT",
+    );
+    says(&|call| call.y = data(F32, &[2, 8]), "out: expected FLOAT16 for x of FLOAT16, found FLOAT");
+    says(
+        &|call| call.weight = data(F16, &[1, 16, 8]),
+        "antiquantScaleOptional: expected NULL for weight of FLOAT16, found a list",
+    );
+}
+
 #[test]
 fn operands_of_two_types_multiply_in_the_common_one() {
     use AclType::{BF16, F16, F32};
