@@ -512,6 +512,19 @@ fn a_topology_file_with_mistakes_is_located() {
     assert!(found.len() >= 2 && found.iter().all(|line| line.contains("two.toml")), "{found:#?}");
 }
 
+/// 2112 tokens of 24 sequences take 33 GiB of a card in bf16, next to 34 GiB of weights.
+#[test]
+fn caches_of_integers_are_proposed_where_they_fit() {
+    let of = |batch: usize| {
+        let found = refused(&format!("qwen-72b --cards 4 --batch {batch} --input 2048 --output 64"));
+        let [line] = found.as_slice() else { panic!("{found:#?}") };
+        assert!(line.contains("does not fit"), "{line}");
+        line.clone()
+    };
+    assert!(of(24).contains("; --kv-dtype int8"), "{}", of(24));
+    assert!(!of(64).contains("--kv-dtype"), "{}", of(64));
+}
+
 /// The figures add up, and each proposed setting runs.
 #[test]
 fn what_does_not_fit_is_refused_with_what_would() {

@@ -187,8 +187,8 @@ fn packed_product(operands: &[&HostTensor]) -> f64 {
     (n + 2.0) * V * n * largest(operands[0]) * (8.0 + offset) * largest(operands[2])
 }
 
-/// As experts in f32. In addition, both products, the gate and the gated row are stored: 1.1 u and u
-/// of the products by the slopes, and u each of the gate, the gated row, the result of the expert
+/// As experts in f32. In addition, both products, the gate and the gated row are stored: 1.1 u and
+/// u of the products by the slopes, and u each of the gate, the gated row, the result of the expert
 /// and the weight of the expert. 8 u covers their products.
 fn packed_experts(program: &Program, op: &Op, result: usize, operands: &[&HostTensor], u: f64) -> Vec<f64> {
     let floats = floats_of_experts(operands);

@@ -360,9 +360,10 @@ pub(in crate::program) fn packed_experts(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 impl Emit<'_> {
-    /// Writes the result of experts in 16 bits. Operands 5 and 6 are the scales of both projections.
-    /// `product` emits the products of rows with the weights `[e,outputs,…]` of their experts. Its
-    /// arguments are the rows, the weights, the operand of the scales, and the rows per expert.
+    /// Writes the result of experts in 16 bits. Operands 5 and 6 are the scales of both
+    /// projections. `product` emits the products of rows with the weights `[e,outputs,…]` of their
+    /// experts. Its arguments are the rows, the weights, the operand of the scales, and the rows
+    /// per expert.
     fn gated_experts(&mut self, out: View, product: impl Fn(&mut Self, View, &View, usize, &View) -> View) {
         let (routed, weights) = (self.routed(3), self.weights_of_experts());
         let hidden = product(self, routed.rows, &routed.gate_up, 5, &routed.groups);

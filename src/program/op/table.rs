@@ -39,7 +39,7 @@ fn rows_of_experts_grad(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String>
 }
 
 /// Returns the rule of experts with packed weights. The words and the groups of inputs stay whole.
-/// The intermediate size is `[f,k]`, one group of the down projections each, and `f` can be sharded.
+/// The intermediate size is `[f,k]`: `f` groups of the down projections, which can be sharded.
 fn packed_experts(shapes: &[&Shape]) -> Result<Rule, String> {
     gate_and_up(shapes[3])?;
     let size = |operand: usize, dim: usize| shapes[operand].get(dim).copied().unwrap_or_default();
