@@ -21,7 +21,7 @@ use ascend_tp::train::{
 
 use crate::common::cases::{cases, first_cases};
 use crate::common::{cann, fixture, open};
-use crate::gradients::{Fixture, WIDER_BOUND};
+use crate::gradients::{Fixture, bound_of};
 
 /// Returns layouts with experts on two or four cards, with all other forms of parallelism.
 fn all_layouts() -> Vec<Layout> {
@@ -45,7 +45,7 @@ fn all_layouts() -> Vec<Layout> {
 fn gradients_are_those_of_transformers() {
     let cann = cann(8);
     let of = |data, expert| Layout { data, expert, ..Layout::ONE };
-    for name in ["qwen3-moe", "mixtral"] {
+    for name in ["qwen3-moe", "mixtral", "deepseek-v2", "deepseek-v3"] {
         let fixture = Fixture::read(name);
         // Both sequences of the reference, on two cards or on half of four.
         for layout in [
@@ -60,7 +60,7 @@ fn gradients_are_those_of_transformers() {
             let pins =
                 layouts::pins(&fixture.config, &loss, &mesh, &layout, SumOrder::AsTheyCome, 0).unwrap();
             let place = format!("{name} on {mesh}");
-            fixture.agrees_on(&cann, &mesh, &pins.among(&fixture.program), &place, WIDER_BOUND);
+            fixture.agrees_on(&cann, &mesh, &pins.among(&fixture.program), &place, bound_of(name));
         }
     }
 }

@@ -324,7 +324,9 @@ impl Fixture {
             Checkpoint::open(&folder).unwrap(),
             Checkpoint::open_file(&folder.join("expected_grads.safetensors")).unwrap(),
         );
-        let [params, expected] = [&checkpoint, &grads].map(|file| params_of(&program, file));
+        let params = params_of(&program, &checkpoint);
+        // Biases that only choose experts have no gradient.
+        let expected = tensors_of(&program, &models::trained(&program), &grads);
         let of_tensor = |name: &String| {
             let tensor = |id| program.values[id].source.as_ref().map(|source| source.tensor.clone());
             let param = program.find(Role::Param, name).unwrap();
@@ -385,15 +387,19 @@ pub(crate) fn with_gradients(name: &str, config: &ModelConfig, sizes: [usize; 2]
 }
 
 pub(crate) fn params_of(program: &Program, file: &Checkpoint) -> Tensors {
-    let read = |id| {
-        let value = &program.values[id];
+    tensors_of(program, &program.with_role(Role::Param).collect::<Vec<ValueId>>(), file)
+}
+
+fn tensors_of(program: &Program, params: &[ValueId], file: &Checkpoint) -> Tensors {
+    let read = |id: &ValueId| {
+        let value = &program.values[*id];
         let source = value.source.as_ref().unwrap();
         let mut bytes = vec![0; value.shape.elems() * 4];
         let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
         file.read_param(source, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
         (value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes))
     };
-    program.with_role(Role::Param).map(read).collect()
+    params.iter().map(read).collect()
 }
 
 /// A batch with its ids as labels, as in transformers: the mean over all but the last position.
@@ -466,6 +472,16 @@ fn follows(name: &str) {
 /// Bound of families with more ops in their gradients.
 pub(crate) const WIDER_BOUND: f32 = 2e-5;
 
+/// Bound of DeepSeek-V2: [`WIDER_BOUND`] for the card, and the error of transformers in f32 against
+/// f64. Finite differences in f64 show an error of 1.22e-5 in `layers.0.mlp.gate_proj.weight`, where
+/// the card has an error of 1.5e-5 with the other sign.
+const BOUND_OF_DEEPSEEK_V2: f32 = WIDER_BOUND + 1.22e-5;
+
+/// Returns the bound of a family with latent attention or with experts.
+pub(crate) fn bound_of(name: &str) -> f32 {
+    if name == "deepseek-v2" { BOUND_OF_DEEPSEEK_V2 } else { WIDER_BOUND }
+}
+
 /// Meshes of families that differ from the first ones in a few ops.
 const FEW_MESHES: [(usize, usize); 4] = [(1, 1), (1, 3), (1, 4), (2, 2)];
 
@@ -523,8 +539,8 @@ fn mistral_with_a_window() {
 
 #[test]
 fn mixtures_with_experts_on_each_card() {
-    for name in ["qwen3-moe", "qwen2-moe", "mixtral"] {
-        follows_on(name, WIDER_BOUND, &FEW_MESHES);
+    for name in ["qwen3-moe", "qwen2-moe", "mixtral", "deepseek-v2", "deepseek-v3"] {
+        follows_on(name, bound_of(name), &FEW_MESHES);
     }
 }
 
