@@ -473,8 +473,8 @@ fn follows(name: &str) {
 pub(crate) const WIDER_BOUND: f32 = 2e-5;
 
 /// Bound of DeepSeek-V2: [`WIDER_BOUND`] for the card, and the error of transformers in f32 against
-/// f64. Finite differences in f64 show an error of 1.22e-5 in `layers.0.mlp.gate_proj.weight`, where
-/// the card has an error of 1.5e-5 with the other sign.
+/// f64. Finite differences in f64 show an error of 1.22e-5 in `layers.0.mlp.gate_proj.weight`. The
+/// card has an error of 1.5e-5 with the other sign there.
 const BOUND_OF_DEEPSEEK_V2: f32 = WIDER_BOUND + 1.22e-5;
 
 /// Returns the bound of a family with latent attention or with experts.

@@ -98,27 +98,12 @@ pub(crate) fn bound(
         // exponential adds 2 v, the sum n v, and the quotient v.
         Kind::Softmax => (1.0, relative(expected, 2.0 * (4.0 + row_length(operands[0])) + 1.0)),
         Kind::Candidates { parts, .. } => (1.0, candidates(operands[0], *parts, expected)),
-        // With `G = Σ|x||gate|` and `U = Σ|x||up|` over h elements, both products have the error
-        // (h + 2) v, silu has a slope of at most 1.1 and adds 9 v: the gated row has the error
-        // (2.1 (h + 2) + 9) v G U. The products with f and j summands add (f + 2) v and (j + 2) v.
-        // silu(G) is at least G / 2, so twice the meaning of absolute values is at least their sum.
         Kind::ClippedExperts { limit, slope } => {
             (1.0, vec![clipped_experts([*limit, *slope], operands); magnitude.len()])
         }
-        Kind::Experts | Kind::ExpertRows => {
-            let gate_up = operands[operands.len() - 2];
-            let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], gate_up.shape[2]].map(|n| n as f64);
-            let roundings = 2.1 * (h + 2.0) + 9.0 + f + 2.0 + j + 2.0;
-            (1.0, absolute(&op.kind).into_iter().map(|sum| 2.0 * roundings * V * sum).collect())
-        }
-        // Gate, up and the cotangent of the gated row have the error (h + 2) v. The slope of silu
-        // changes by at most 1/2 per unit, and is at least 1/2 for a sum of magnitudes, at most h.
-        // So it adds (h + 2) h v. Products, f columns and the tokens follow. The magnitude of a
-        // slope is at most 2.2 times the slope of the magnitudes.
-        Kind::ExpertRowsGrad | Kind::TreeExpertsGrad => {
-            let [h, f] = [operands[0].shape[2], operands[2].shape[2]].map(|n| n as f64);
-            let roundings = (h + 2.0) * (2.0 + h) + 12.0 + 2.0 * f + operands[1].shape.elems() as f64;
-            (1.0, absolute(&op.kind).into_iter().map(|sum| 2.2 * roundings * V * sum).collect())
+        Kind::Experts | Kind::ExpertRows | Kind::ExpertRowsGrad | Kind::TreeExpertsGrad => {
+            let roundings = roundings_of_experts(&op.kind, operands);
+            (1.0, absolute(&op.kind).into_iter().map(|sum| roundings * V * sum).collect())
         }
         Kind::PackedExperts | Kind::OffsetPackedExperts => {
             (1.0, packed_experts(program, op, result, operands, u))
@@ -185,6 +170,29 @@ fn packed_product(operands: &[&HostTensor]) -> f64 {
     let n = (operands[1].shape.elems() * 8 / operands[2].shape[0]) as f64;
     let offset = operands.get(3).map_or(0.0, |offset| largest(offset));
     (n + 2.0) * V * n * largest(operands[0]) * (8.0 + offset) * largest(operands[2])
+}
+
+/// Returns the error of experts, or of gradients of their rows, in v times the meaning of absolute
+/// values.
+///
+/// With `G = Σ|x||gate|` and `U = Σ|x||up|` over h elements, both products have the error
+/// (h + 2) v, silu has a slope of at most 1.1 and adds 9 v: the gated row has the error
+/// (2.1 (h + 2) + 9) v G U. The products with f and j summands add (f + 2) v and (j + 2) v. silu(G)
+/// is at least G / 2, so twice the meaning of absolute values is at least their sum.
+///
+/// In gradients, the cotangent of the gated row has the error (h + 2) v too. The slope of silu
+/// changes by at most 1/2 per unit, and is at least 1/2 for a sum of magnitudes, at most h. So it
+/// adds (h + 2) h v. Products, f columns and the tokens follow. The magnitude of a slope is at most
+/// 2.2 times the slope of the magnitudes.
+fn roundings_of_experts(kind: &Kind, operands: &[&HostTensor]) -> f64 {
+    let size = |operand: usize| operands[operand].shape[2] as f64;
+    let [h, j] = [size(0), size(1)];
+    match kind {
+        Kind::ExpertRowsGrad | Kind::TreeExpertsGrad => {
+            2.2 * ((h + 2.0) * (2.0 + h) + 12.0 + 2.0 * size(2) + operands[1].shape.elems() as f64)
+        }
+        _ => 2.0 * (2.1 * (h + 2.0) + 9.0 + size(operands.len() - 2) + 2.0 + j + 2.0),
+    }
 }
 
 /// As experts in f32. In addition, both products, the gate and the gated row are stored: 1.1 u and
