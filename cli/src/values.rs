@@ -4,6 +4,7 @@ use ascend_tp::base::{DType, Diagnostic, Diagnostics, KvType, Precision};
 use ascend_tp::config::{ModelConfig, QuantisedFormat};
 use ascend_tp::placement::{ExpertShards, Residual};
 use ascend_tp::train::recipe;
+use ascend_tp_planner::train::simulated;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
@@ -230,7 +231,7 @@ enum ResidualLayout {
 
 /// Every rank has a separate plan, so compile time grows with the number of cards. Larger numbers
 /// are not useful for tensor parallelism.
-pub(super) const MOST_PLANNED_CARDS: usize = 256;
+pub(super) const MOST_PLANNED_CARDS: usize = simulated::MOST_CARDS;
 
 pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {

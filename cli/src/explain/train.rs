@@ -5,27 +5,23 @@
 //!   opened.
 //! - A collective is hidden while an operator of the same card runs in parallel. The remaining time
 //!   is exposed.
-//! - The first card of each stage stands for all cards of the stage above 256 cards, and above 16
-//!   cards if all have equal shards.
 //! - For exposed time, the report names the cause of the late start and the waiting consumer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::ops::Range;
 
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::Launching;
-use ascend_tp::placement::Placed;
-use ascend_tp::program::{OpId, Role};
+use ascend_tp::program::OpId;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
-use ascend_tp::schedule::{Plan, StepOrder, Target};
+use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::train::program::StepPart;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Layout, Recipe, StepProgram, compile, lower, memory};
-use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, exposed, least_us};
+use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, exposed, least_us};
 use ascend_tp_planner::table::{Align, Table};
+use ascend_tp_planner::train::simulated::{self, SimulatedProgram, TrainingSite};
 use serde::Serialize;
 
 use super::fold::class_of;
@@ -35,7 +31,7 @@ use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::train::StepContext;
-use crate::values::{MOST_PLANNED_CARDS, PlannedPrecision};
+use crate::values::PlannedPrecision;
 use crate::{model, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
@@ -230,28 +226,11 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     };
     let kernels = cards::kernels(false)?.kernels();
     let mut busy_us = vec![0.0; layout.stages];
-    for run in lowered.runs(&recipe, &layout)? {
-        let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
-        // This part runs only in a warm-up.
-        if times == 0 {
-            continue;
-        }
-        let target = Target::of(site.profile.soc, kernels);
-        let is_alike = || run.programs.iter().all(|(_, staged)| has_equal_shards(staged.placed));
-        let plans = if cards.len() > MOST_PLANNED_CARDS || cards.len() > FEW_CARDS && is_alike() {
-            run.schedule_first(&recipe, &layout, target)?
-        } else {
-            run.schedule(StepOrder::Overlapped, &recipe, &layout, target)?
-        };
-        let simulated =
-            Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
-        let duration_us = |rank: usize| simulated.ranks[rank].duration_us;
-        let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
-        let inner = plans.len() / layout.stages;
-        let of_stages: Vec<usize> =
-            (0..layout.stages).filter_map(|stage| slowest(stage * inner..(stage + 1) * inner)).collect();
-        report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
-        let seen: Vec<Seen<'_>> = of_stages
+    let on = TrainingSite { profile: &site.profile, topology: &site.topology, kernels };
+    for program in simulated::programs(&lowered, &recipe, &layout, on)? {
+        report.step_us += program.step_us();
+        let SimulatedProgram { program: run, times, plans, run: simulated, slowest } = program;
+        let seen: Vec<Seen<'_>> = slowest
             .iter()
             .map(|rank| Seen { plan: &plans[*rank], spans: &simulated.ranks[*rank].spans })
             .collect();
@@ -272,19 +251,6 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         print_report(&render(&report))?;
     }
     Ok(Outcome::Done)
-}
-
-/// With more cards, one plan of each stage stands for all ranks with equal shards.
-const FEW_CARDS: usize = 16;
-
-/// Returns whether all ranks hold as much of each param and input.
-fn has_equal_shards(placed: &Placed) -> bool {
-    let Placed { program, layouts, mesh, .. } = placed;
-    let mut given = program.with_role(Role::Param).chain(program.with_role(Role::Input));
-    given.all(|id| {
-        let on = |rank| layouts[id].local_shape(mesh, &program.values[id].shape, rank);
-        (1..mesh.cards()).all(|rank| on(rank) == on(0))
-    })
 }
 
 struct Seen<'a> {

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
+use ascend_tp::train::Recipe;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp_machine::{Profile, Topology};
 use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::error_bar::{ErrorBar, PredictedTime};
@@ -17,10 +19,12 @@ use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{
     FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
 };
-use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
+use ascend_tp_planner::train::setting::JobSplit;
+use ascend_tp_planner::train::simulated::{self, TrainingSite};
 use serde::Serialize;
 
 use super::options::PlanOptions;
+use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, grouped, in_billions};
 use crate::site::Site;
@@ -85,19 +89,37 @@ struct PlanRequest<'a> {
     site: Vec<String>,
 }
 
+/// Number of settings with the best estimates that are simulated.
+const SHORTLIST: usize = 16;
+
 impl PlanRequest<'_> {
+    /// Returns settings by the simulated times of the programs of `train`, or `None` if these are
+    /// much work to compile.
+    fn simulated(
+        &self,
+        estimated: &[PredictedSplit],
+        count: usize,
+    ) -> Result<Option<Vec<PredictedSplit>>, Diagnostics> {
+        let kernels = cards::kernels(false)?.kernels();
+        let site = TrainingSite { profile: &self.profile, topology: &self.topology, kernels };
+        let job = |split: &PredictedSplit| {
+            let (seq, global_batch) = (self.sequence, self.global_batch);
+            let recipe = Recipe { seq, global_batch, pipeline: split.setting.schedule, ..Recipe::default() };
+            Some((Recipe { precision: TrainingPrecision::Bf16, ..recipe }, split.setting.layout()?))
+        };
+        Ok(simulated::rank(self.config, estimated, count, site, job))
+    }
+
     /// Returns the command that explains the step of our programs with a split. `None` if `train`
     /// has no such split.
     fn command(&self, split: &JobSplit) -> Option<String> {
         let JobSplit { tp, cp, pp, dp, micro_batch, .. } = *split;
-        if split.order != RankOrder::DataInside {
-            return None;
-        }
+        split.layout()?;
         let axes = [("pp", pp), ("dp", dp), ("cp", cp), ("tp", tp)];
         let axes = axes.iter().filter(|(name, size)| *size > 1 || *name == "tp");
         let axes: Vec<String> = axes.map(|(name, size)| format!("{name}={size}")).collect();
         let mut words = vec![
-            format!("ascend-tp explain {} --train --cards {}", self.named, self.cards),
+            format!("ascend-tp explain {} --train --dtype bf16 --cards {}", self.named, self.cards),
             format!("--mesh {} --micro-batch {micro_batch}", axes.join(",")),
             format!("--global-batch {} --seq {}", self.global_batch, self.sequence),
             format!("--zero {} --recompute {}", split.zero.stage(), split.recompute),
@@ -130,6 +152,7 @@ struct TrainPlanReport {
     offered_gib: f64,
     usable_gib: f64,
     error_bar: ErrorBar,
+    ranked_by: RankedBy,
     best: Vec<SettingLine>,
     /// Gradient sums of the best setting, if it has replicas.
     gradients: Vec<GradientSum>,
@@ -140,6 +163,25 @@ struct TrainPlanReport {
     run: Option<WholeRun>,
     losers: Vec<LosingChoice>,
     why: Option<LosingChoice>,
+}
+
+/// Source of the times of the best settings. Reasons against other choices compare estimates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum RankedBy {
+    /// The programs of `train` on the clock, as `explain --train` shows them.
+    Simulation,
+    /// The planner's formulas, because the programs are much work to compile.
+    Estimate,
+}
+
+impl RankedBy {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Simulation => "simulated programs of `train`",
+            Self::Estimate => "estimates; `explain --train` simulates the programs",
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -229,11 +271,18 @@ impl TrainPlanReport {
         if let Some(problem) = fits_nowhere("--cards", &job, &search) {
             return Err(problem.help(nearest(request)).into());
         }
-        let best = search.best(request.top.max(1));
+        let count = request.top.max(1);
+        let estimated = search.best(count.max(SHORTLIST));
+        let ranked = request.simulated(&estimated, count)?;
+        let ranked_by = if ranked.is_some() { RankedBy::Simulation } else { RankedBy::Estimate };
+        let best = ranked.unwrap_or_else(|| estimated.iter().copied().take(count).collect());
         // A setting fits, so a best setting exists.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
+        // Other choices have estimates only.
+        let estimate = estimated.iter().find(|split| split.setting == winner.setting);
+        let estimate = estimate.copied().unwrap_or(winner);
         let loser =
-            |choice: SplitChoice, verdict| LosingChoice::new(request, &job, &winner, &choice, verdict);
+            |choice: SplitChoice, verdict| LosingChoice::new(request, &job, &estimate, &choice, verdict);
         let why = choice.map(|choice| {
             let verdict = search.why(&choice);
             (choice, verdict)
@@ -256,6 +305,7 @@ impl TrainPlanReport {
             offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
             error_bar: ErrorBar::of(PredictedTime::Training, job.profile.soc),
+            ranked_by,
             run: request.tokens.map(|tokens| WholeRun::new(&job, &winner, tokens)),
             losers: search
                 .losers(&winner.setting)
@@ -415,7 +465,12 @@ impl LosingChoice {
                     .filter(|(_, us)| *us / 1e6 > 0.05 * slower_s && *us > 0.0)
                     .map(|(name, us)| format!("{name} +{:.3} s", us / 1e6))
                     .collect();
-                let reason = if causes.is_empty() {
+                let reason = if slower_s < 0.0 {
+                    let faster_s = -slower_s;
+                    format!(
+                        "estimated faster by {faster_s:.3} s; its programs are slower or were not simulated"
+                    )
+                } else if causes.is_empty() {
                     "equally fast; listed later".to_owned()
                 } else {
                     format!("slower by {slower_s:.3} s: {}", causes.join(", "))
@@ -462,7 +517,12 @@ fn render(report: &TrainPlanReport) -> String {
         report.offered_gib,
     );
     let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
-    let _ = writeln!(text, "\nBest settings (fastest for each tp, pp and schedule)\n{}", best(&report.best));
+    let _ = writeln!(
+        text,
+        "\nBest settings (fastest for each tp, pp and schedule; {})\n{}",
+        report.ranked_by.text(),
+        best(&report.best)
+    );
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Step time and memory of the best setting\n{}", account(winner));
         if let Some(command) = &winner.command {

@@ -7,14 +7,15 @@
 //! - Not here: row and column grids, several replica groups and adapters. The planner assumes
 //!   16-bit products and `AdamW`.
 
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
 use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::train::job::Job;
-use ascend_tp_planner::train::search::Search;
+use ascend_tp_planner::train::search::{PredictedSplit, Search};
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
+use ascend_tp_planner::train::simulated::{self, TrainingSite};
 
 use super::mesh::{MeshAxes, mesh};
 use super::step::{StepContext, StepOptions};
@@ -24,11 +25,8 @@ use crate::site::Site;
 
 pub(super) const AUTO: &str = "auto";
 
-pub(super) struct Planned {
-    pub(super) layout: Layout,
-    /// Predicted step time, in microseconds.
-    pub(super) step_us: f64,
-}
+/// Number of splits with the best estimates that are simulated.
+const SHORTLIST: usize = 16;
 
 impl StepOptions {
     pub(super) fn is_planned(&self) -> bool {
@@ -36,13 +34,38 @@ impl StepOptions {
     }
 
     /// Returns the fastest layout of the cards, or None if the model is missing, which has been
-    /// reported.
+    /// reported. The programs of the splits with the best estimates are simulated, if they are
+    /// little work to compile.
     pub(super) fn planned(
         &self,
         recipe: &Recipe,
         on: StepContext<'_>,
-    ) -> Result<Option<Planned>, Diagnostics> {
-        let Some(model) = on.model else { return Ok(None) };
+    ) -> Result<Option<Layout>, Diagnostics> {
+        let (Some(model), Some(Site { profile, topology })) = (on.model, on.site) else {
+            return self.estimated(recipe, on, 1).map(|_| None);
+        };
+        let candidates = self.estimated(recipe, on, SHORTLIST)?;
+        let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on);
+        // Every process ranks the same programs.
+        let site = TrainingSite { profile, topology, kernels: Kernels::NONE };
+        let job = |split: &PredictedSplit| Some((recipe.clone(), layout(&split.setting)));
+        let ranked = simulated::rank(model, &candidates, 1, site, job);
+        let fastest = ranked.as_ref().unwrap_or(&candidates).first();
+        Ok(fastest.map(|split| layout(&split.setting)))
+    }
+
+    /// Returns the splits that match all options, at most `count`, by the estimated times of their
+    /// steps.
+    ///
+    /// # Errors
+    /// No split matches, or the planner does not support the run.
+    fn estimated(
+        &self,
+        recipe: &Recipe,
+        on: StepContext<'_>,
+        count: usize,
+    ) -> Result<Vec<PredictedSplit>, Diagnostics> {
+        let Some(model) = on.model else { return Ok(Vec::new()) };
         let problem =
             |what: &str| Diagnostic::new("--mesh auto", what).help("pass the axes, such as --mesh dp=2,tp=4");
         let Some(Site { profile, topology }) = on.site.cloned() else {
@@ -63,16 +86,14 @@ impl StepOptions {
             return Err(problem.into());
         }
         let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on);
-        let fastest = search.fastest(|split| {
+        let candidates = search.best_of(count, |split| {
             self.is_asked_for(split, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
         });
         let missing = || {
             let problem = problem("no layout that fits these cards matches all options");
             problem.expected(self.said(recipe, on.residual)).found(counted(on.cards, "card"))
         };
-        let planned = fastest
-            .map(|fastest| Planned { layout: layout(&fastest.setting), step_us: fastest.prediction.step_us });
-        planned.ok_or_else(|| missing().into()).map(Some)
+        if candidates.is_empty() { Err(missing().into()) } else { Ok(candidates) }
     }
 
     /// Returns the price of a step on these cards, for comparison with other numbers of cards.
@@ -95,8 +116,10 @@ impl StepOptions {
             return Ok((on.cards as f64).recip());
         }
         let recipe = self.recipe(dtype, &mut problems);
-        let planned = recipe.map(|recipe| self.planned(&recipe, on)).transpose()?.flatten();
-        planned.map(|planned| planned.step_us).ok_or(problems)
+        // Estimates alone compare different numbers of cards.
+        let estimated = recipe.map(|recipe| self.estimated(&recipe, on, 1)).transpose()?;
+        let fastest = estimated.and_then(|splits| splits.into_iter().next());
+        fastest.map(|fastest| fastest.prediction.step_us).ok_or(problems)
     }
 
     fn is_asked_for(&self, split: &JobSplit, recipe: &Recipe, residual: Residual) -> bool {

@@ -148,7 +148,7 @@ impl StepOptions {
         if self.is_planned() {
             let recipe = recipe?;
             let planned = self.planned(&recipe, on).map_err(|found| problems.append(found)).ok().flatten()?;
-            return Some((recipe, planned.layout));
+            return Some((recipe, planned));
         }
         let axes = mesh(self.mesh.as_deref(), on.cards).map_err(|problem| problems.push(problem)).ok();
         let (recipe, axes) = recipe.zip(axes)?;

@@ -16,6 +16,7 @@
 //! | [`ring`] | gathered keys and values, or a ring |
 //! | [`compress`] | compressed gradient sums |
 //! | [`search`] | best settings, why others are slower |
+//! | [`simulated`] | simulated steps of the programs of `train` |
 
 pub mod coefficients;
 pub mod compress;
@@ -29,4 +30,5 @@ pub mod pipeline;
 pub mod ring;
 pub mod search;
 pub mod setting;
+pub mod simulated;
 pub mod step;

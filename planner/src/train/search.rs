@@ -196,7 +196,8 @@ impl<'a> Search<'a> {
         self.best_of(1, is_wanted).pop()
     }
 
-    fn best_of(&self, count: usize, is_wanted: impl Fn(&JobSplit) -> bool) -> Vec<PredictedSplit> {
+    /// Returns the wanted settings of [`Self::best`].
+    pub fn best_of(&self, count: usize, is_wanted: impl Fn(&JobSplit) -> bool) -> Vec<PredictedSplit> {
         let kind = |setting: &JobSplit| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
         let mut best: Vec<PredictedSplit> = Vec::new();
         for candidate in self.fitting.iter().filter(|candidate| is_wanted(&candidate.setting)) {

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::train::{Recompute, Zero};
+use ascend_tp::train::{Layout, Recompute, Zero};
 
 pub(super) const RECOMPUTES: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
@@ -57,6 +58,23 @@ pub struct JobSplit {
 }
 
 impl JobSplit {
+    /// Returns the layout of `train`, or `None` for an order of ranks that `train` does not have.
+    #[must_use]
+    pub fn layout(&self) -> Option<Layout> {
+        let layout = Layout {
+            data: self.dp,
+            context: self.cp,
+            tensor: self.tp,
+            stages: self.pp,
+            residual: if self.sequence_parallel { Residual::Seq } else { Residual::Replicate },
+            zero: self.zero,
+            micro_batch: self.micro_batch,
+            recompute: self.recompute,
+            ..Layout::ONE
+        };
+        (self.order == RankOrder::DataInside).then_some(layout)
+    }
+
     /// Keys for [`Self::value`], in print order.
     pub const KEYS: [&'static str; 10] =
         ["tp", "sp", "cp", "pp", "schedule", "dp", "zero", "recompute", "micro", "order"];

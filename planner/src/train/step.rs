@@ -29,12 +29,14 @@ pub struct StepTerms {
     pub optimizer_us: f64,
     /// Host time between steps.
     pub host_us: f64,
+    /// Time of the simulated programs minus the sum of the other terms. 0 in an estimate.
+    pub simulated_us: f64,
 }
 
 impl StepTerms {
     /// Returns names and times in print order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, f64); 10] {
+    pub const fn named(&self) -> [(&'static str, f64); 11] {
         [
             ("products", self.work.products_us),
             ("attention", self.work.attention_us),
@@ -46,6 +48,7 @@ impl StepTerms {
             ("copies' exchange", self.sync_us),
             ("optimizer", self.optimizer_us),
             ("host", self.host_us),
+            ("simulation", self.simulated_us),
         ]
     }
 
@@ -74,6 +77,20 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// Returns the prediction with the simulated time of a step.
+    #[must_use]
+    pub fn with_step(&self, step_us: f64) -> Self {
+        let (ratio, terms) = (self.step_us / step_us, self.terms);
+        Self {
+            step_us,
+            terms: StepTerms { simulated_us: step_us - self.step_us + terms.simulated_us, ..terms },
+            memory: self.memory,
+            tokens_per_s_and_card: self.tokens_per_s_and_card * ratio,
+            mfu: self.mfu * ratio,
+            hfu: self.hfu * ratio,
+        }
+    }
+
     /// Returns the inputs of the published formula. Operations include recomputed layers.
     #[must_use]
     pub fn run(&self, job: &Job, setting: &JobSplit, tokens: f64) -> TrainingTime {
@@ -304,6 +321,7 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
         sync_us: sync + gathered_us,
         optimizer_us: optimizer_us(job, setting, memory),
         host_us: job.coefficients.step_us,
+        simulated_us: 0.0,
     };
     let step_us = terms.total_us();
     let tokens = (job.global_batch * job.sequence) as f64;
