@@ -5,23 +5,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ascend_tp::Cann;
+use ascend_tp::base::DType;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
 use ascend_tp::placement::{EXPERTS, ExpertShards, Residual};
 use ascend_tp::program::op::Kind;
 use ascend_tp::program::tree::SumOrder;
-use ascend_tp::program::{Role, ValueId};
+use ascend_tp::program::{HostTensor, Role, ValueId};
 use ascend_tp::schedule::Target;
+use ascend_tp::train::checkpoint::export;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::init::{self, Init};
 use ascend_tp::train::verify::{Gradients, gradients};
 use ascend_tp::train::{
     Layout, Recipe, Recompute, StepOutcome, Trainer, TrainingPrecision, Zero, compile, layouts, lower,
 };
+use ascend_tp::weights::Checkpoint;
 
 use crate::common::cases::{cases, first_cases};
-use crate::common::{cann, fixture, open};
-use crate::gradients::{Fixture, bound_of};
+use crate::common::trainers::{saved, start, whole_parts};
+use crate::common::{self, cann, fixture, open};
+use crate::gradients::{Fixture, bound_of, params_of};
 
 /// Returns layouts with experts on two or four cards, with all other forms of parallelism.
 fn all_layouts() -> Vec<Layout> {
@@ -37,6 +41,7 @@ fn all_layouts() -> Vec<Layout> {
         Layout { zero: Zero::Weights, ..of(4, 2) },
         Layout { zero: Zero::Weights, tensor: 2, ..of(4, 4) },
         Layout { zero: Zero::Moments, context: 2, ..of(2, 2) },
+        Layout { context: 2, ring: true, ..of(2, 2) },
         Layout { zero: Zero::Weights, replicas: 2, ..of(4, 2) },
     ]
 }
@@ -45,7 +50,7 @@ fn all_layouts() -> Vec<Layout> {
 fn gradients_are_those_of_transformers() {
     let cann = cann(8);
     let of = |data, expert| Layout { data, expert, ..Layout::ONE };
-    for name in ["qwen3-moe", "mixtral", "deepseek-v2", "deepseek-v3"] {
+    for name in ["qwen3-moe", "mixtral", "deepseek-v2", "deepseek-v3", "gpt-oss"] {
         let fixture = Fixture::read(name);
         // Both sequences of the reference, on two cards or on half of four.
         for layout in [
@@ -97,14 +102,36 @@ pub(crate) fn has_the_gradients_of_one_card(
 #[test]
 fn a_step_has_the_gradients_of_one_card() {
     let cann = cann(8);
-    // Qwen's ten experts are uneven on four cards.
-    for name in ["qwen3-moe", "mixtral"] {
+    // Qwen's ten experts are uneven on four cards, and so are the six of gpt-oss.
+    for name in ["qwen3-moe", "mixtral", "gpt-oss"] {
         let model = open(&fixture(name));
         let recipe = Recipe { global_batch: 16, seq: 6, aux_loss: 0.02, ..Recipe::default() };
         for layout in all_layouts() {
             has_the_gradients_of_one_card(&cann, &model, &recipe, layout);
         }
     }
+}
+
+/// The files have gate and up projections in alternate columns, and inputs before outputs.
+#[test]
+fn trained_experts_are_exported_in_the_order_of_their_files() {
+    let fixture = Fixture::read("gpt-oss");
+    let precision = TrainingPrecision::Bf16;
+    let recipe = Recipe { precision, global_batch: 4, seq: 6, ..Recipe::default() };
+    let layout = Layout { data: 2, expert: 2, tensor: 2, micro_batch: 2, ..Layout::ONE };
+    let cann = cann(4);
+    let mut trainer = start(&cann, &fixture.config, &recipe, layout);
+    trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, fixture.config.vocab_size)).unwrap();
+    let whole = whole_parts(&mut trainer);
+    let (folder, checkpoint) = saved(&mut trainer);
+    let exported = folder.path().join("exported");
+    export(&checkpoint, &common::fixture("gpt-oss"), None, DType::F32, &exported).unwrap();
+    let params = params_of(&fixture.loss_program(), &Checkpoint::open(&exported).unwrap());
+    for (name, found) in &params {
+        let trained = HostTensor::from_bytes(found.shape.clone(), DType::F32, &whole[name]);
+        assert_eq!(found.floats(), trained.floats(), "{name}");
+    }
+    assert!(params.keys().any(|name| name.ends_with("experts.gate_up_bias")), "{:?}", params.keys());
 }
 
 #[test]

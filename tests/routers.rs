@@ -45,7 +45,10 @@ impl Routers {
         let sums = loss.routers.unwrap();
         let sum = sums.balance.or(sums.squares).unwrap();
         let seed = build.input("scale", [], DType::F32);
-        let is_router = |name: &str| name.ends_with("gate.weight") && !name.contains("shared");
+        let is_router = |name: &str| {
+            let ends = ["gate.weight", "router.weight"];
+            ends.iter().any(|end| name.ends_with(end)) && !name.contains("shared")
+        };
         let name_of = |build: &Builder, id| build.program().values[id].name.clone();
         let mut routers = loss.params;
         routers.retain(|param| is_router(&name_of(&build, param.id())));
@@ -116,7 +119,7 @@ fn distance(found: &[f32], expected: &[f32]) -> f64 {
 #[test]
 fn the_auxiliary_loss_is_that_of_transformers_on_any_mesh() {
     let losses = RouterLosses { balance: true, squares: false };
-    for name in ["mixtral", "qwen2-moe", "qwen3-moe"] {
+    for name in ["mixtral", "qwen2-moe", "qwen3-moe", "gpt-oss"] {
         let routers =
             Routers::read(name, losses, |layers, experts, tokens| experts / (layers * tokens).powi(2));
         let routing = Checkpoint::open_file(&fixture(name).join("routing.safetensors")).unwrap();

@@ -9,6 +9,8 @@
 //!
 //! Invariant: existing ops keep their order and operands. They may gain results.
 
+pub(super) mod experts;
+
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -479,8 +481,10 @@ pub(super) fn rope(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }, Some(dy)) =
-        (kind, adjoint.cotangent(0))
+    let (
+        Kind::Attention { scale } | Kind::RingAttention { scale, .. } | Kind::SinkAttention { scale },
+        Some(dy),
+    ) = (kind, adjoint.cotangent(0))
     else {
         return;
     };
@@ -501,6 +505,29 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     };
     let found: [Operand; 3] = adjoint.build.several(kind, &operands);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
+}
+
+/// With the weights `p` of a row, the cotangent of a score is `p · (its value - y) · dy`. The sums
+/// of the op include the sinks, so this holds for all keys. A sink has no value, so its cotangent
+/// is minus its weight times `Σ y · dy`.
+pub(super) fn sink_attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    attention(kind, adjoint);
+    adjoint.give_if_wanted(4, |adjoint| {
+        let out = adjoint.result(0);
+        let [dy, out] = [dy, out].map(|x| match adjoint.build.value(x).dtype {
+            DType::F32 => x,
+            _ => adjoint.op(Kind::Cast { to: DType::F32 }, &[x]),
+        });
+        let products = adjoint.op(Kind::Mul, &[dy, out]);
+        let sums = adjoint.op(Kind::ReduceSum { dim: 4 }, &[products]);
+        let sums = adjoint.op(Kind::Permute { dims: vec![0, 2, 3, 1] }, &[sums]);
+        let weights = adjoint.result(3);
+        let terms = adjoint.op(Kind::Mul, &[weights, sums]);
+        let of_sequences = adjoint.op(Kind::ReduceSum { dim: 3 }, &[terms]);
+        let sum = adjoint.op(Kind::ReduceSum { dim: 0 }, &[of_sequences]);
+        adjoint.op(Kind::Scale { by: -1.0 }, &[sum])
+    });
 }
 
 /// Gives the cotangents of queries, keys and values. The keys' and values' cotangents are per query
@@ -583,93 +610,6 @@ pub(super) fn total(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give(0, dy);
     adjoint.give(1, dy);
-}
-
-/// The slope is `y · (1 - y)`.
-pub(super) fn sigmoid(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let y = adjoint.result(0);
-    adjoint.give_if_wanted(0, |adjoint| {
-        let negative = adjoint.op(Kind::Scale { by: -1.0 }, &[y]);
-        let other = adjoint.op(Kind::Shift { by: 1.0 }, &[negative]);
-        let slope = adjoint.op(Kind::Mul, &[y, other]);
-        adjoint.op(Kind::Mul, &[dy, slope])
-    });
-}
-
-/// The cotangent of `x` is `y · (dy - Σ y · dy)`.
-pub(super) fn softmax(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let y = adjoint.result(0);
-    adjoint.give_if_wanted(0, |adjoint| {
-        let dim = adjoint.build.value(y).shape.rank() - 1;
-        let products = adjoint.op(Kind::Mul, &[y, dy]);
-        let sum = adjoint.op(Kind::ReduceSum { dim }, &[products]);
-        let less = adjoint.op(Kind::Scale { by: -1.0 }, &[sum]);
-        let less = adjoint.op(Kind::Expand { dims: vec![dim] }, &[less, y]);
-        let centred = adjoint.build.add(dy, less);
-        adjoint.op(Kind::Mul, &[y, centred])
-    });
-}
-
-/// The slope is the softmax of `x`.
-pub(super) fn log_sum_exp(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    adjoint.give_if_wanted(0, |adjoint| {
-        let x = adjoint.operand(0);
-        let slope = adjoint.op(Kind::Softmax, &[x]);
-        let dim = adjoint.value(0).shape.rank() - 1;
-        let dy = adjoint.op(Kind::Expand { dims: vec![dim] }, &[dy, slope]);
-        adjoint.op(Kind::Mul, &[slope, dy])
-    });
-}
-
-/// The slope is `-y²`.
-pub(super) fn reciprocal(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let y = adjoint.result(0);
-    adjoint.give_if_wanted(0, |adjoint| {
-        let square = adjoint.op(Kind::Mul, &[y, y]);
-        let slope = adjoint.op(Kind::Scale { by: -1.0 }, &[square]);
-        adjoint.op(Kind::Mul, &[dy, slope])
-    });
-}
-
-pub(super) fn pick(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let (x, index) = (adjoint.shape_of(0), adjoint.operand(1));
-    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::PickGrad, &[index, dy, x]));
-}
-
-/// Frozen projections, which are the last results, have no cotangents.
-pub(super) fn experts(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let [x, index, weights, gate_up, down] = [0, 1, 2, 3, 4].map(|index| adjoint.operand(index));
-    let operands = [x, index, weights, gate_up, down, dy];
-    let is_trained = adjoint.wants(3) || adjoint.wants(4);
-    let found: Vec<Operand> = match is_trained {
-        true => adjoint.build.several::<4>(Kind::ExpertsGrad, &operands).to_vec(),
-        false => adjoint.build.several::<2>(Kind::ExpertsGrad, &operands).to_vec(),
-    };
-    found.into_iter().zip([0, 2, 3, 4]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
-}
-
-/// The cotangents of the copies of a token are complete before they are added.
-pub(super) fn expert_rows(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let Some(dy) = adjoint.cotangent(0) else { return };
-    let [x, index, gate_up, down] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
-    let operands = [x, index, gate_up, down, dy];
-    adjoint.give_if_wanted(0, |adjoint| {
-        let copies = adjoint.op(Kind::ExpertRowsGrad, &operands);
-        let program = adjoint.build.program();
-        let name = format!("grad.{}.copies", program.values[program.ops[adjoint.op].result()].name);
-        adjoint.build.name(copies, name);
-        adjoint.op(Kind::ReduceSum { dim: 2 }, &[copies])
-    });
-    if adjoint.wants(2) || adjoint.wants(3) {
-        let found = adjoint.build.several::<2>(Kind::TreeExpertsGrad, &operands);
-        found.into_iter().zip([2, 3]).for_each(|(cotangent, operand)| adjoint.give(operand, cotangent));
-    }
 }
 
 pub(super) fn narrow(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {

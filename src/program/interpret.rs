@@ -402,6 +402,7 @@ fn scores_of(kind: &Kind) -> (f64, impl Fn(f64) -> f64 + use<>) {
     let (scale, cap) = match *kind {
         Kind::Attention { scale }
         | Kind::RingAttention { scale, .. }
+        | Kind::SinkAttention { scale }
         | Kind::AttentionGrad { scale }
         | Kind::AttentionGradByHead { scale }
         | Kind::RingAttentionGrad { scale, .. } => (scale, None),
@@ -415,7 +416,7 @@ fn scores_of(kind: &Kind) -> (f64, impl Fn(f64) -> f64 + use<>) {
 
 pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let (scale, capped) = scores_of(kind);
-    let [q, keys, values, mask] = operands else {
+    let [q, keys, values, mask, sinks @ ..] = operands else {
         unreachable!("attention takes q, keys, values and a mask")
     };
     let &[batch, sequence, kv_heads, group, width] = q.shape.sizes() else { unreachable!("q has five dims") };
@@ -423,7 +424,8 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
     let row = |data: &HostTensor, start: usize| data.floats()[start..start + width].to_vec();
     let mut data = Vec::with_capacity(q.shape.elems());
     let rows = Shape::from([batch, kv_heads, group, sequence]);
-    let [mut greatest, mut sums_of_exponentials] = [(); 2].map(|()| vec![0.0; rows.elems()]);
+    let [mut greatest, mut sums_of_exponentials, mut weights_of_sinks] =
+        [(); 3].map(|()| vec![0.0; rows.elems()]);
     for (b, s, k, g) in
         indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3]))
     {
@@ -442,9 +444,12 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
             .collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let sink =
+            sinks.first().map_or(0.0, |sinks| (f64::from(sinks.floats()[k * group + g]) - largest).exp());
+        let total = weights.iter().sum::<f64>() + sink;
         let at = ((b * kv_heads + k) * group + g) * sequence + s;
         (greatest[at], sums_of_exponentials[at]) = (largest as f32, total as f32);
+        weights_of_sinks[at] = (sink / total) as f32;
         let mut sums = vec![0.0; width];
         for (t, weight) in shown.iter().zip(&weights) {
             for (sum, value) in sums.iter_mut().zip(row(values, cell(*t))) {
@@ -453,8 +458,9 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
         }
         data.extend(sums.into_iter().map(|sum| sum as f32));
     }
-    let statistics =
-        [greatest, sums_of_exponentials].map(|numbers| HostTensor::float(rows.clone(), DType::F32, numbers));
+    let statistics = [greatest, sums_of_exponentials, weights_of_sinks]
+        .map(|numbers| HostTensor::float(rows.clone(), DType::F32, numbers));
+    let statistics = statistics.into_iter().take(2 + sinks.len());
     std::iter::once(HostTensor::float(q.shape.clone(), q.dtype, data)).chain(statistics).collect()
 }
 

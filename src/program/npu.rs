@@ -16,6 +16,7 @@ pub(super) mod frozen;
 pub(crate) mod joined;
 pub(super) mod loss;
 mod quantised;
+pub(super) mod routers;
 pub(super) mod training;
 pub(super) mod tree;
 pub(super) mod views;

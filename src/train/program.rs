@@ -137,6 +137,7 @@ impl Recompute {
                         | Kind::Attention { .. }
                         | Kind::RingAttention { .. }
                         | Kind::CappedAttention { .. }
+                        | Kind::SinkAttention { .. }
                 )
             }),
             Self::Full => (layers.len(), |_| true),

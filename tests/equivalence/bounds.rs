@@ -101,6 +101,10 @@ pub(crate) fn bound(
         Kind::ClippedExperts { limit, slope } => {
             (1.0, vec![clipped_experts([*limit, *slope], operands); magnitude.len()])
         }
+        Kind::ClippedExpertsGrad { limit, slope } => {
+            assert_eq!(result, 0, "the other results have no bound");
+            (1.0, vec![clipped_experts_grad([*limit, *slope], operands); magnitude.len()])
+        }
         Kind::Experts | Kind::ExpertRows | Kind::ExpertRowsGrad | Kind::TreeExpertsGrad => {
             let roundings = roundings_of_experts(&op.kind, operands);
             (1.0, absolute(&op.kind).into_iter().map(|sum| roundings * V * sum).collect())
@@ -135,23 +139,18 @@ pub(crate) fn bound(
             return bounds.into_iter().map(|bound| 2.0 * bound).collect();
         }
         Kind::Attention { scale } => return attention(*scale, [u, length(operands[1])], operands, expected),
+        Kind::SinkAttention { scale } => {
+            return sink_attention(*scale, [u, length(operands[1])], operands, expected);
+        }
         Kind::BlockAttention { scale, cap, .. } => {
             let length = (operands[1].shape[1] * operands[3].shape[1]) as f64;
             let capped = if cap.is_some() { 2.0 } else { 1.0 };
             let bounds = attention(capped * scale, [u, length], operands, expected);
             return bounds.into_iter().map(|bound| capped * bound).collect();
         }
-        // All cards round the same products of integers and scales.
         Kind::QuantBlockAttention { scale, cap, .. } => {
-            let length = (operands[1].shape[1] * operands[5].shape[1]) as f64;
             let capped = if cap.is_some() { 2.0 } else { 1.0 };
-            let caches = [2, 4].map(|scales| {
-                let largest = 128.0 * largest(operands[scales]) * (1.0 + u);
-                HostTensor::float([1], DType::F32, vec![largest as f32])
-            });
-            let floats = [operands[0], &caches[0], &caches[1]];
-            let bounds = attention(capped * scale, [u, length], &floats, expected);
-            return bounds.into_iter().map(|bound| capped * bound).collect();
+            return quant_block_attention([*scale, capped, u], operands, expected);
         }
         movement => panic!("{} has no meaning of its own", movement.row().name),
     };
@@ -242,6 +241,20 @@ fn clipped_experts([limit, slope]: [f64; 2], operands: &[&HostTensor]) -> f64 {
     j * w * (f * down * of_row + (f + 3.0 + j + 2.0) * V * sum)
 }
 
+/// With `D = h |down| |dy| |weight|`, a bound of the cotangent of a gated row, and its error `(h +
+/// 3) v D`. Gate and up projections have at most the magnitude `G`, and are exact: they are sums of
+/// at most 6 products of multiples of 1/128. So both sides agree on the limits. The slopes of the
+/// gated row are at most `1.1 (limit + 1)`, with `1 + slope · G` and 12 roundings. The cotangent of
+/// a token is a sum over 2f rows and j experts.
+fn clipped_experts_grad([limit, slope]: [f64; 2], operands: &[&HostTensor]) -> f64 {
+    let [h, j, f] = [operands[0].shape[2], operands[1].shape[2], operands[3].shape[2]].map(|n| n as f64);
+    let [x, w, gate_up, down, b, dy] = [0, 2, 3, 4, 5, 7].map(|at| largest(operands[at]));
+    let (of_gated, hidden) = (h * down * dy * w, h * x * gate_up + b);
+    let of_hidden = 1.1 * (limit + 1.0) * of_gated;
+    let error = (h + 3.0 + 12.0 + 4.0 * slope * hidden) * V * of_hidden;
+    j * 2.0 * f * gate_up * (error + (2.0 * f + 2.0 + j + 2.0) * V * of_hidden)
+}
+
 fn length(keys: &HostTensor) -> f64 {
     keys.shape[1] as f64
 }
@@ -259,6 +272,35 @@ fn attention(scale: f64, [u, t]: [f64; 2], operands: &[&HostTensor], expected: &
     let weight = (2.0 * delta).exp_m1() + 2.0 * u + (t + 2.0) * V;
     let bound = (weight + t * tiny) * largest(operands[2]) * (1.0 + u) + 2.0 * tiny;
     expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs())).collect()
+}
+
+/// All cards round the same products of integers and scales. The bound is `capped` times the bound
+/// of [`attention`] with `capped` times the scale.
+fn quant_block_attention(
+    [scale, capped, u]: [f64; 3],
+    operands: &[&HostTensor],
+    expected: &HostTensor,
+) -> Vec<f64> {
+    let length = (operands[1].shape[1] * operands[5].shape[1]) as f64;
+    let caches = [2, 4].map(|scales| {
+        let largest = 128.0 * largest(operands[scales]) * (1.0 + u);
+        HostTensor::float([1], DType::F32, vec![largest as f32])
+    });
+    let floats = [operands[0], &caches[0], &caches[1]];
+    let bounds = attention(capped * scale, [u, length], &floats, expected);
+    bounds.into_iter().map(|bound| capped * bound).collect()
+}
+
+/// The bound `B` of [`attention`] contains at least the error of the log-sum-exp `l` times `max
+/// |value|`. The share of the keys, `sigmoid(l - sink)`, is at most 1, and its relative error is at
+/// most the error of `l - sink`. Two sums, the logarithm and the sigmoid add `(3 (|l| + |sink|) +
+/// 8) v`, and the product and its operand `2 u`.
+fn sink_attention(scale: f64, [u, t]: [f64; 2], operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
+    let d = operands[0].shape[4] as f64;
+    let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs() + t.ln();
+    let share = (3.0 * (score + largest(operands[4])) + 8.0) * V + 2.0 * u;
+    let bounds = attention(scale, [u, t], operands, expected);
+    bounds.into_iter().map(|bound| 2.0 * bound + share * largest(operands[2])).collect()
 }
 
 /// Returns the error of a movement. Only sums round: `n` partial sums in f32 with one store, or

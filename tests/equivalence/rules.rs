@@ -154,6 +154,19 @@ fn samples_of_experts() -> Vec<Sample> {
         of_rows(Kind::ExpertRowsGrad),
         of_rows(Kind::TreeExpertsGrad),
         sample(
+            Kind::ClippedExpertsGrad { limit: 0.75, slope: 1.7 },
+            &[
+                (&[2, 3, 5], Fractions),
+                (&[2, 3, 2], Indices(5)),
+                (&[2, 3, 2], Fractions),
+                (&[5, 2, 3, 5], Fractions),
+                (&[5, 5, 3], Fractions),
+                (&[5, 2, 3], Fractions),
+                (&[5, 5], Fractions),
+                (&[2, 3, 5], Fractions),
+            ],
+        ),
+        sample(
             Kind::ClippedExperts { limit: 0.75, slope: 1.7 },
             &[
                 (&[2, 3, 5], Fractions),
@@ -212,6 +225,40 @@ fn samples_of_packed_weights() -> Vec<Sample> {
         with_offsets("bsfj,hfj->bsh", 1, &[1, 3, 5, 32], &[3, 5, 4], &[3, 5, 1], DType::BF16),
         with_offsets("bskgd,okgd->bso", 1, &[1, 3, 3, 2, 32], &[2, 3, 8], &[2, 3, 2], DType::F16),
         with_offsets("ai,kdi->akd", 0, &[3, 32], &[2, 3, 4], &[2, 3, 1], DType::BF16),
+    ]
+}
+
+fn samples_of_attention() -> Vec<Sample> {
+    use Holds::{Fractions, Mask};
+    vec![
+        sample(
+            Kind::CappedAttention { scale: 0.5, cap: 2.0 },
+            &[
+                (&[2, 3, 3, 2, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 3, 5], Mask),
+            ],
+        ),
+        sample(
+            Kind::SinkAttention { scale: 0.5 },
+            &[
+                (&[2, 3, 3, 2, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 3, 5], Mask),
+                (&[3, 2], Fractions),
+            ],
+        ),
+        sample(
+            Kind::Attention { scale: 0.5 },
+            &[
+                (&[2, 3, 3, 2, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 3, 5], Mask),
+            ],
+        ),
     ]
 }
 
@@ -286,24 +333,6 @@ fn samples() -> Vec<Sample> {
         sample(
             Kind::RopePairs,
             &[(&[2, 3, 3, 6], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)],
-        ),
-        sample(
-            Kind::CappedAttention { scale: 0.5, cap: 2.0 },
-            &[
-                (&[2, 3, 3, 2, 4], Fractions),
-                (&[2, 5, 3, 4], Fractions),
-                (&[2, 5, 3, 4], Fractions),
-                (&[2, 3, 5], Mask),
-            ],
-        ),
-        sample(
-            Kind::Attention { scale: 0.5 },
-            &[
-                (&[2, 3, 3, 2, 4], Fractions),
-                (&[2, 5, 3, 4], Fractions),
-                (&[2, 5, 3, 4], Fractions),
-                (&[2, 3, 5], Mask),
-            ],
         ),
     ]
 }
@@ -562,8 +591,8 @@ fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
 #[test]
 fn what_verify_accepts_is_what_the_cards_hold() {
     let cann = cann(4);
-    // Seven operands have too many layouts for a test. The other test draws a few layouts. With
-    // six, an op takes as long as ten others.
+    // Seven operands or more have too many layouts for a test. The other test draws a few layouts.
+    // With six, an op takes as long as ten others.
     let has_few = |at: usize, sample: &Sample| match sample.operands.len() {
         0..5 => true,
         5 => is_sampled(at, 2),
@@ -572,6 +601,7 @@ fn what_verify_accepts_is_what_the_cards_hold() {
     };
     let all = samples()
         .into_iter()
+        .chain(samples_of_attention())
         .chain(samples_of_blocks())
         .chain(samples_of_experts())
         .chain(samples_of_packed_weights());
@@ -629,6 +659,7 @@ fn parallelize_suits_every_layout_of_the_operands() {
     let cann = cann(4);
     let all = samples()
         .into_iter()
+        .chain(samples_of_attention())
         .chain(samples_of_blocks())
         .chain(samples_of_experts())
         .chain(samples_of_packed_weights());

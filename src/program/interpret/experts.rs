@@ -93,6 +93,15 @@ struct MixtureTensors {
     weights: Vec<f64>,
     gate_up: Vec<f64>,
     down: Vec<f64>,
+    clipping: Option<Clipping>,
+}
+
+/// Gates of [`Kind::ClippedExperts`], and the biases of both projections.
+struct Clipping {
+    limit: f64,
+    slope: f64,
+    gate_up_bias: Vec<f64>,
+    down_bias: Vec<f64>,
 }
 
 impl MixtureTensors {
@@ -100,7 +109,31 @@ impl MixtureTensors {
         let [x_data, weights, gate_up_data, down_data] =
             [x, weights, gate_up, down].map(|tensor| doubles(tensor).collect());
         let (chosen, width, inner) = (experts.shape[2], x.shape[2], gate_up.shape[2]);
-        Self { chosen, width, inner, x: x_data, weights, gate_up: gate_up_data, down: down_data }
+        Self {
+            chosen,
+            width,
+            inner,
+            x: x_data,
+            weights,
+            gate_up: gate_up_data,
+            down: down_data,
+            clipping: None,
+        }
+    }
+
+    /// Adds the gates and the biases of an op of clipped experts.
+    fn with_clipping(self, kind: &Kind, biases: &[&HostTensor]) -> Self {
+        let clipping = match (kind, biases) {
+            (
+                &Kind::ClippedExperts { limit, slope } | &Kind::ClippedExpertsGrad { limit, slope },
+                [gate_up, down],
+            ) => {
+                let [gate_up_bias, down_bias] = [gate_up, down].map(|bias| doubles(bias).collect());
+                Some(Clipping { limit, slope, gate_up_bias, down_bias })
+            }
+            _ => None,
+        };
+        Self { clipping, ..self }
     }
 
     fn token(&self, place: usize) -> &[f64] {
@@ -115,7 +148,37 @@ impl MixtureTensors {
     /// Returns the gates and the up projections of the token at a place.
     fn hidden(&self, place: usize, expert: usize) -> [Vec<f64>; 2] {
         let x = self.token(place);
-        [0, 1].map(|part| (0..self.inner).map(|row| dot(x, self.projection(expert, part, row))).collect())
+        let bias = |part: usize, row: usize| {
+            let at = (expert * 2 + part) * self.inner + row;
+            self.clipping.as_ref().map_or(0.0, |clipping| clipping.gate_up_bias[at])
+        };
+        [0, 1].map(|part| {
+            let row = |row| dot(x, self.projection(expert, part, row)) + bias(part, row);
+            (0..self.inner).map(row).collect()
+        })
+    }
+
+    fn gated(&self, hidden: &[Vec<f64>; 2]) -> Vec<f64> {
+        self.clipping.as_ref().map_or_else(|| gated(hidden), |clipping| clipping.gated(hidden))
+    }
+
+    /// Returns the derivatives of a gated number by its gate and its up projection.
+    fn slopes(&self, gate: f64, up: f64) -> [f64; 2] {
+        let Some(Clipping { limit, slope, .. }) = self.clipping else {
+            return [up * silu_slope(gate), gate * sigmoid(gate)];
+        };
+        let within = |x: f64, is_within: bool| if is_within { x } else { 0.0 };
+        let (g, factor) = (gate.min(limit), up.clamp(-limit, limit) + 1.0);
+        let share = sigmoid(slope * g);
+        let of_gate = factor * share * (1.0 + slope * g * (1.0 - share));
+        [within(of_gate, gate <= limit), within(g * share, up.abs() <= limit)]
+    }
+
+    /// Returns an element of the result of an expert, from its gated row.
+    fn result(&self, expert: usize, row: usize, gated: &[f64]) -> f64 {
+        let bias =
+            self.clipping.as_ref().map_or(0.0, |clipping| clipping.down_bias[expert * self.width + row]);
+        dot(self.down(expert, row), gated) + bias
     }
 
     fn down(&self, expert: usize, row: usize) -> &[f64] {
@@ -135,13 +198,14 @@ fn gated(hidden: &[Vec<f64>; 2]) -> Vec<f64> {
     hidden[0].iter().zip(&hidden[1]).map(|(gate, up)| gate * sigmoid(*gate) * up).collect()
 }
 
-/// Returns the gated rows of [`Kind::ClippedExperts`].
-fn clipped(hidden: &[Vec<f64>; 2], limit: f64, slope: f64) -> Vec<f64> {
-    let row = |(gate, up): (&f64, &f64)| {
-        let gate = gate.min(limit);
-        (up.clamp(-limit, limit) + 1.0) * gate * sigmoid(slope * gate)
-    };
-    hidden[0].iter().zip(&hidden[1]).map(row).collect()
+impl Clipping {
+    fn gated(&self, hidden: &[Vec<f64>; 2]) -> Vec<f64> {
+        let row = |(gate, up): (&f64, &f64)| {
+            let gate = gate.min(self.limit);
+            (up.clamp(-self.limit, self.limit) + 1.0) * gate * sigmoid(self.slope * gate)
+        };
+        hidden[0].iter().zip(&hidden[1]).map(row).collect()
+    }
 }
 
 pub(in crate::program) fn expert_rows(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
@@ -159,23 +223,13 @@ pub(in crate::program) fn experts(kind: &Kind, operands: &[&HostTensor], result:
     let &[x, index, weights, gate_up, down, ref biases @ ..] = operands else {
         unreachable!("experts takes at least five operands")
     };
-    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
-    let biases: Vec<Vec<f64>> = biases.iter().map(|bias| doubles(bias).collect()).collect();
+    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]).with_clipping(kind, biases);
     let mut y = vec![0.0; result.shape.elems()];
     for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
-        let mut hidden = mixture.hidden(place, expert);
-        if let Some(bias) = biases.first() {
-            let rows = bias[expert * 2 * mixture.inner..].chunks(mixture.inner.max(1));
-            hidden.iter_mut().zip(rows).for_each(|(hidden, bias)| add(hidden, 1.0, bias));
-        }
-        let h = match *kind {
-            Kind::ClippedExperts { limit, slope } => clipped(&hidden, limit, slope),
-            _ => gated(&hidden),
-        };
+        let h = mixture.gated(&mixture.hidden(place, expert));
         let out = &mut y[place / mixture.chosen * mixture.width..][..mixture.width];
         for (row, y) in out.iter_mut().enumerate() {
-            let bias = biases.get(1).map_or(0.0, |bias| bias[expert * mixture.width + row]);
-            *y += mixture.weights[place] * (dot(mixture.down(expert, row), &h) + bias);
+            *y += mixture.weights[place] * mixture.result(expert, row, &h);
         }
     }
     made(result, y)
@@ -265,10 +319,11 @@ impl MixtureTensors {
         let hidden = self.hidden(place, expert);
         let mut of_gated = vec![0.0; self.inner];
         dy.iter().enumerate().for_each(|(row, dy)| add(&mut of_gated, *dy, self.down(expert, row)));
-        let rows = || hidden[0].iter().zip(&hidden[1]).zip(&of_gated);
-        let of_gate = rows().map(|((gate, up), slope)| slope * up * silu_slope(*gate)).collect();
-        let of_up = rows().map(|((gate, _), slope)| slope * gate * sigmoid(*gate)).collect();
-        RowCotangents { gated: gated(&hidden), of_hidden: [of_gate, of_up] }
+        let rows = hidden[0].iter().zip(&hidden[1]).zip(&of_gated);
+        let of_rows = rows.map(|((gate, up), given)| self.slopes(*gate, *up).map(|slope| given * slope));
+        let of_rows: Vec<[f64; 2]> = of_rows.collect();
+        let of_hidden = [0, 1].map(|part| of_rows.iter().map(|slopes| slopes[part]).collect());
+        RowCotangents { gated: self.gated(&hidden), of_hidden }
     }
 
     /// Adds the cotangent of a token.
@@ -297,15 +352,16 @@ impl MixtureTensors {
     }
 }
 
-pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let &[x, index, weights, gate_up, down, dy] = operands else {
-        unreachable!("experts_grad takes six operands")
+pub(in crate::program) fn experts_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let &[x, index, weights, gate_up, down, ref biases @ .., dy] = operands else {
+        unreachable!("experts_grad takes at least six operands")
     };
-    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]);
+    let mixture = MixtureTensors::of([x, index, weights, gate_up, down]).with_clipping(kind, biases);
     let width = mixture.width;
     let dy: Vec<f64> = doubles(dy).collect();
     let [mut dx, mut dweights, mut dgate_up, mut ddown] =
         [x, weights, gate_up, down].map(|tensor| vec![0.0; tensor.shape.elems()]);
+    let mut dbiases: Vec<Vec<f64>> = biases.iter().map(|bias| vec![0.0; bias.shape.elems()]).collect();
     for (place, expert) in index.ints().iter().map(|expert| at(*expert)).enumerate() {
         let token = place / mixture.chosen;
         let (unweighted, weight) = (&dy[token * width..][..width], mixture.weights[place]);
@@ -313,12 +369,20 @@ pub(in crate::program) fn experts_grad(_: &Kind, operands: &[&HostTensor]) -> Ve
         let found = mixture.cotangents(place, expert, &dy);
         let results = unweighted.iter().enumerate();
         dweights[place] +=
-            results.map(|(row, dy)| dy * dot(mixture.down(expert, row), &found.gated)).sum::<f64>();
+            results.map(|(row, dy)| dy * mixture.result(expert, row, &found.gated)).sum::<f64>();
         mixture.add_of_token(expert, &found, &mut dx[token * width..][..width]);
         mixture.add_of_gate_up(place, expert, &found, &mut dgate_up);
         mixture.add_of_down(expert, &dy, &found, &mut ddown);
+        let of_results = [&found.of_hidden.concat()[..], &dy];
+        for (sums, rows) in dbiases.iter_mut().zip(of_results) {
+            add(&mut sums[expert * rows.len()..][..rows.len()], 1.0, rows);
+        }
     }
-    vec![like(x, dx), like(weights, dweights), like(gate_up, dgate_up), like(down, ddown)]
+    let biases = biases.iter().zip(dbiases).map(|(bias, sums)| like(bias, sums));
+    [like(x, dx), like(weights, dweights), like(gate_up, dgate_up), like(down, ddown)]
+        .into_iter()
+        .chain(biases)
+        .collect()
 }
 
 /// Calls `add` for each chosen expert: its place, its number, the cotangent of its result, and the

@@ -107,8 +107,8 @@ pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) 
     };
     let slope = |score: f64| cap.map_or(1.0, |cap| 1.0 - (score / cap).powi(2));
     let by_head = matches!(kind, Kind::AttentionGradByHead { .. } | Kind::CappedAttentionGradByHead { .. });
-    let [q, keys, values, mask, dy, ..] = operands else {
-        unreachable!("attention_grad takes eight operands")
+    let [q, keys, values, mask, dy, results @ ..] = operands else {
+        unreachable!("attention_grad takes at least five operands")
     };
     let (batch, queries, kv_heads, group, width) =
         (q.shape[0], q.shape[1], q.shape[2], q.shape[3], q.shape[4]);
@@ -131,8 +131,14 @@ pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) 
             .iter()
             .map(|t| capped(scale * dot(&q.floats()[query.clone()], &keys.floats()[key(*t)])))
             .collect();
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+        // The sums of an attention with sinks include the sinks.
+        let at = ((b * kv_heads + k) * group + g) * queries + s;
+        let (largest, sum) = if let [_, largest, sum] = results {
+            (f64::from(largest.floats()[at]), f64::from(sum.floats()[at]))
+        } else {
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (largest, scores.iter().map(|score| (score - largest).exp()).sum())
+        };
         let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp() / sum).collect();
         let given = &dy.floats()[query.clone()];
         let of_weights: Vec<f64> = shown.iter().map(|t| dot(given, &values.floats()[key(*t)])).collect();

@@ -22,6 +22,8 @@ pub(super) struct Scoring {
     pub(super) cap: Option<f64>,
     /// Number of keys that a token reads, its own included.
     pub(super) window: Option<usize>,
+    /// Score `[k,g]` of each query head that has no value, f32.
+    pub(super) sinks: Option<Operand>,
 }
 
 /// Part of the projections of an attention that is the gates of its output.
@@ -71,13 +73,11 @@ impl LayerInputs<'_> {
             scale: attention.query_scalar.unwrap_or(d as f64).sqrt().recip(),
             cap: attention.score_cap,
             window: attention.window,
+            sinks: attention.has_sinks.then(|| self.sinks(build, layer)),
         };
         let Some(mut y) = self.attended(build, layer, &scores, q, &[("keys", key), ("values", value)]) else {
             return x;
         };
-        if attention.has_sinks {
-            y = self.with_sinks(build, layer, y);
-        }
         if attention.has_output_gate {
             let gate = self.heads(build, layer, OUTPUT_GATE, x);
             let gate = build.op(Kind::Sigmoid, &[gate]);
@@ -142,22 +142,20 @@ impl LayerInputs<'_> {
         build.op(rotation, &[x, *cos, *sin])
     }
 
-    /// Multiplies the heads by the share of the softmax that the sink of each head leaves: the
-    /// sigmoid of the scores' log-sum-exp minus the sink.
-    fn with_sinks(&self, build: &mut Builder, layer: usize, y: Operand) -> Operand {
+    /// Adds the param of the sinks of all query heads.
+    fn sinks(&self, build: &mut Builder, layer: usize) -> Operand {
         let (k, g) = (self.config.kv_heads, self.config.heads_per_kv_head());
-        let Some(sums) = self.log_sum_of(build, y) else {
-            refuse(
-                build,
-                layer,
-                "attention with sinks in a program without caches",
-                "attention without sinks",
-            );
-            return y;
-        };
         let name = self.config.layer_tensor(layer, self.tensors().sinks);
         let sinks = build.param_from(&name, [k, g], self.stored_matrix(), whole(&name));
-        let sinks = self.cast(build, sinks, DType::F32);
+        self.cast(build, sinks, DType::F32)
+    }
+
+    /// Multiplies the heads, the result of an attention over caches, by the share of the softmax
+    /// that the sink of each head leaves: the sigmoid of the scores' log-sum-exp minus the sink.
+    fn with_sinks(&self, build: &mut Builder, y: Operand, sinks: Operand) -> Operand {
+        let ops = build.program().ops.iter();
+        let Some((id, _)) = ops.rev().find(|(_, op)| op.result() == y.id()) else { return y };
+        let sums = build.result(id, 1);
         let negative = build.op(Kind::Scale { by: -1.0 }, &[sinks]);
         let negative = build.op(Kind::Expand { dims: vec![0, 3] }, &[negative, sums]);
         let above = build.add(sums, negative);
@@ -166,15 +164,6 @@ impl LayerInputs<'_> {
         let share = self.cast(build, share, self.dtype);
         let share = build.op(Kind::Expand { dims: vec![4] }, &[share, y]);
         build.mul(y, share)
-    }
-
-    /// Returns the log-sum-exp of the scores `[b,k,g,s]` of an attention over caches.
-    fn log_sum_of(&self, build: &mut Builder, y: Operand) -> Option<Operand> {
-        let op = build.program().ops.iter().rev().find(|(_, op)| op.result() == y.id())?;
-        let is_over_caches =
-            matches!(op.1.kind, Kind::BlockAttention { .. } | Kind::QuantBlockAttention { .. });
-        let id = op.0;
-        is_over_caches.then(|| build.result(id, 1))
     }
 
     /// Returns the attention of queries, after new rows are written to the caches. Keys are the
@@ -187,7 +176,7 @@ impl LayerInputs<'_> {
         q: Operand,
         rows: &[(&str, Operand)],
     ) -> Option<Operand> {
-        let Scoring { scale, cap, window } = *scores;
+        let Scoring { scale, cap, window, sinks } = *scores;
         let (first, last) = (0, rows.len() - 1);
         if self.kv == KvType::Int8 && rows.len() == 1 {
             refuse(build, layer, "8-bit caches of latent attention", "caches of the activations' type");
@@ -201,7 +190,8 @@ impl LayerInputs<'_> {
                     refuse(build, layer, "another window than its caches", "one size for all windows");
                     return None;
                 };
-                Some(self.over_caches(build, layer, scores, q, rows, caches))
+                let y = self.over_caches(build, layer, scores, q, rows, caches);
+                Some(sinks.map_or(y, |sinks| self.with_sinks(build, y, sinks)))
             }
             Seen::Run(masks) => {
                 let Some((_, mask)) = masks.iter().find(|(known, _)| *known == window) else {
@@ -209,11 +199,13 @@ impl LayerInputs<'_> {
                     refuse(build, layer, found, "one size for all windows");
                     return None;
                 };
-                let kind = match cap {
-                    Some(cap) => Kind::CappedAttention { scale, cap },
-                    None => Kind::Attention { scale },
+                let kind = match (cap, sinks) {
+                    (Some(cap), _) => Kind::CappedAttention { scale, cap },
+                    (None, Some(_)) => Kind::SinkAttention { scale },
+                    (None, None) => Kind::Attention { scale },
                 };
-                Some(build.op(kind, &[q, rows[first].1, rows[last].1, *mask]))
+                let operands = [q, rows[first].1, rows[last].1, *mask].into_iter().chain(sinks);
+                Some(build.op(kind, &operands.collect::<Vec<Operand>>()))
             }
         }
     }
@@ -228,7 +220,7 @@ impl LayerInputs<'_> {
         rows: &[(&str, Operand)],
         caches: &Caches,
     ) -> Operand {
-        let Scoring { scale, cap, window } = *scores;
+        let Scoring { scale, cap, window, .. } = *scores;
         let Caches { group, slots, table, positions, lengths, skipped } = caches;
         let CacheBlocks { count, rows: tokens, pools } = group.blocks;
         let mut written: Vec<Vec<Operand>> = Vec::with_capacity(rows.len());

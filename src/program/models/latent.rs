@@ -49,7 +49,7 @@ impl LayerInputs<'_> {
         });
         let absorbed = build.matmul("bskgd,kgdr->bskgr", plain, keys);
         let q = build.op(Kind::Concat { dim: 4 }, &[absorbed, turned]);
-        let scores = Scoring { scale: latent.scale, cap: None, window: None };
+        let scores = Scoring { scale: latent.scale, cap: None, window: None, sinks: None };
         let Some(y) = self.attended(build, layer, &scores, q, &[("latent", row)]) else { return x };
         let y = build.op(Kind::Narrow { dim: 4, start: 0, size: width }, &[y]);
         let y = build.matmul("bskgr,kgdr->bskgd", y, values);

@@ -311,7 +311,10 @@ pub fn trained(program: &Program) -> Vec<ValueId> {
     }
     let ops = program.ops.values();
     let choices = ops.iter().filter(|op| matches!(op.kind, Kind::Choose { .. }));
-    let sums = choices.filter_map(|choice| ops.iter().find(|op| op.results.contains(&choice.operands[0])));
+    // Only the choice reads the sum of scores and such a bias.
+    let is_read_once = |value: &ValueId| ops.iter().filter(|op| op.operands.contains(value)).count() == 1;
+    let preferences = choices.map(|choice| choice.operands[0]).filter(is_read_once);
+    let sums = preferences.filter_map(|sum| ops.iter().find(|op| op.results.contains(&sum)));
     let biases: Vec<ValueId> = sums.flat_map(|sum| sum.operands.iter().copied()).collect();
     program.with_role(Role::Param).filter(|id| !biases.contains(id)).collect()
 }

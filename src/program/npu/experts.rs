@@ -1,4 +1,4 @@
-//! Lowers routers and experts to aclnn calls on the shards of one device.
+//! Lowers experts to aclnn calls on the shards of one device.
 //!
 //! A device that has a part of the experts sends the tokens of all other experts to one more
 //! expert, which has no weights. The rows of that expert are the last ones. No product writes them,
@@ -12,116 +12,8 @@ use crate::base::{DType, Number, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
-use super::loss::exponentials;
 use super::tree::sums_over_sequences;
 use super::{Emit, local_index};
-
-pub(in crate::program) fn sigmoid(_: &Kind, emit: &mut Emit<'_>) {
-    emit.calls.push(Call::Sigmoid { x: emit.view(0), out: emit.out() });
-}
-
-pub(in crate::program) fn softmax(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, out) = (emit.view(0), emit.out());
-    let dim = x.shape.rank() - 1;
-    emit.calls.push(Call::Softmax { x, out, dim });
-}
-
-pub(in crate::program) fn log_sum_exp(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, out) = (emit.view(0), emit.out());
-    let dim = x.shape.rank() - 1;
-    let largest = emit.temporary(x.dtype, out.shape.clone());
-    let powers = emit.temporary(x.dtype, x.shape.clone());
-    emit.largest(x.clone(), dim, largest.clone());
-    exponentials(emit, x, &largest, powers.clone());
-    emit.calls.extend([
-        Call::ReduceSum { x: powers, out: out.clone(), dim },
-        Call::Log { x: out.clone(), out: out.clone() },
-        Call::Add { a: out.clone(), b: largest, out },
-    ]);
-}
-
-pub(in crate::program) fn reciprocal(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Reciprocal { epsilon } = kind else { return };
-    let (x, out) = (emit.view(0), emit.out());
-    emit.calls.extend([
-        Call::Adds { x, out: out.clone(), by: Number::Float(*epsilon) },
-        Call::Reciprocal { x: out.clone(), out },
-    ]);
-}
-
-impl Emit<'_> {
-    /// Returns the largest elements of dim `dim`, sorted, and their indices.
-    fn top(&mut self, x: View, dim: usize, count: usize) -> [View; 2] {
-        let shape = x.shape.with(dim, count);
-        let (values, indices) = (self.temporary(x.dtype, shape.clone()), self.temporary(DType::I64, shape));
-        self.calls.push(Call::Topk { x, values: values.clone(), indices: indices.clone(), dim });
-        [values, indices]
-    }
-
-    /// Returns a tensor with every element set to `value`.
-    fn filled(&mut self, like: &View, value: f64) -> View {
-        let into = self.temporary(like.dtype, like.shape.clone());
-        self.calls.push(Call::Fill { into: into.clone(), value: Number::Float(value) });
-        into
-    }
-
-    /// Returns the elements of `x` `[rows,groups,size]`, with negative infinity in place of
-    /// unused groups.
-    fn best_groups(&mut self, x: &View, [kept, summed]: [usize; 2]) -> View {
-        let [rows, groups, _] = [0, 1, 2].map(|dim| x.shape[dim]);
-        let [largest, _] = self.top(x.clone(), 2, summed);
-        let scores = self.temporary(x.dtype, [rows, groups]);
-        self.calls.push(Call::ReduceSum { x: largest, out: scores.clone(), dim: 2 });
-        let [_, best] = self.top(scores.clone(), 1, kept);
-        // A group that is among the best gets a one.
-        let used = self.temporary(x.dtype, scores.shape.clone());
-        let like = self.temporary(x.dtype, best.shape.clone());
-        let ones = self.filled(&like, 1.0);
-        let all = self.filled(&scores, 1.0);
-        let unused = self.temporary(DType::Bool, scores.shape.clone());
-        let masked = self.temporary(x.dtype, x.shape.clone());
-        self.calls.extend([
-            Call::Zero { into: used.clone() },
-            Call::ScatterAdd { index: best, from: ones, into: used.clone(), dim: 1 },
-            Call::Ne { a: used, b: all, out: unused.clone() },
-            Call::Copy { from: x.clone(), into: masked.clone() },
-            Call::MaskedFill {
-                mask: unused.repeat(2, 1),
-                into: masked.clone(),
-                value: Number::Float(f64::NEG_INFINITY),
-            },
-        ]);
-        masked
-    }
-}
-
-pub(in crate::program) fn choose(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Choose { chosen, groups, kept, summed } = *kind else { return };
-    let (x, out) = (emit.view(0), emit.out());
-    let size = x.shape[x.shape.rank() - 1];
-    let rows = x.elems() / size;
-    let mut x = emit.shaped(x, [rows, groups, size / groups]);
-    if groups > kept {
-        x = emit.best_groups(&x, [kept, summed]);
-    }
-    let x = emit.shaped(x, [rows, size]);
-    let values = emit.temporary(x.dtype, [rows, chosen]);
-    emit.write_shaped(out, [rows, chosen], |emit, indices| {
-        emit.calls.push(Call::Topk { x, values, indices, dim: 1 });
-    });
-}
-
-pub(in crate::program) fn pick(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, index, out) = (emit.view(0), emit.view(1), emit.out());
-    let dim = x.shape.rank() - 1;
-    emit.calls.push(Call::Gather { x, index, out, dim });
-}
-
-pub(in crate::program) fn pick_grad(_: &Kind, emit: &mut Emit<'_>) {
-    let (index, from, into) = (emit.view(0), emit.view(1), emit.out());
-    let dim = into.shape.rank() - 1;
-    emit.calls.extend([Call::Zero { into: into.clone() }, Call::ScatterAdd { index, from, into, dim }]);
-}
 
 /// `groupType` of [`Call::GroupedMatmul`]: each group has rows of the first operand.
 const BY_ROWS: usize = 0;
@@ -256,6 +148,30 @@ impl Emit<'_> {
         });
     }
 
+    /// Returns the gate and up projections `[n,2f]` of sorted rows, and their gated rows `[n,f]`.
+    fn gated_rows(&mut self, kind: &Kind, routed: &Routed) -> [View; 2] {
+        let (local, inner) = (routed.down.shape[0], routed.down.shape[2]);
+        let clipping = clipping_of(kind);
+        let bias = clipping.map(|_| self.view(5)).map(|bias| self.shaped(bias, [local, 2 * inner]));
+        let hidden = self.of_biased_experts(&routed.rows, transposed(&routed.gate_up), bias, &routed.groups);
+        let gated = match clipping {
+            Some(clipping) => self.clipped(&hidden, clipping),
+            None => {
+                let gated = self.temporary(hidden.dtype, [hidden.shape[0], inner]);
+                self.calls.push(Call::SwiGlu { x: hidden.clone(), out: gated.clone(), dim: 1 });
+                gated
+            }
+        };
+        [hidden, gated]
+    }
+
+    /// Returns the biases `[e,h]` of down projections. If experts are sharded within, the shard
+    /// with the first rows adds them.
+    fn down_bias(&self, kind: &Kind) -> Option<View> {
+        let is_first = self.operands[4].starts[2] == 0;
+        (clipping_of(kind).is_some() && is_first).then(|| self.view(6))
+    }
+
     /// Returns the gated rows of [`Kind::ClippedExperts`].
     fn clipped(&mut self, hidden: &View, [limit, slope]: [f64; 2]) -> View {
         let inner = hidden.shape[1] / 2;
@@ -281,6 +197,16 @@ impl Emit<'_> {
     }
 }
 
+/// Returns the limit and the slope of clipped gates.
+const fn clipping_of(kind: &Kind) -> Option<[f64; 2]> {
+    match *kind {
+        Kind::ClippedExperts { limit, slope } | Kind::ClippedExpertsGrad { limit, slope } => {
+            Some([limit, slope])
+        }
+        _ => None,
+    }
+}
+
 /// Returns the weights with exchanged last dims.
 fn transposed(w: &View) -> View {
     w.permute(&[0, 2, 1])
@@ -293,21 +219,8 @@ pub(in crate::program) fn experts(kind: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     let (routed, weights) = (emit.routed(3), emit.weights_of_experts());
-    let (local, inner) = (routed.down.shape[0], routed.down.shape[2]);
-    let has_bias = emit.operands.len() > 5;
-    let bias = has_bias.then(|| emit.view(5)).map(|bias| emit.shaped(bias, [local, 2 * inner]));
-    let hidden = emit.of_biased_experts(&routed.rows, transposed(&routed.gate_up), bias, &routed.groups);
-    let gated = match *kind {
-        Kind::ClippedExperts { limit, slope } => emit.clipped(&hidden, [limit, slope]),
-        _ => {
-            let gated = emit.temporary(hidden.dtype, [hidden.shape[0], inner]);
-            emit.calls.push(Call::SwiGlu { x: hidden, out: gated.clone(), dim: 1 });
-            gated
-        }
-    };
-    // If experts are sharded within, the shard with the first rows adds the bias.
-    let is_first = emit.operands[4].starts[2] == 0;
-    let bias = (has_bias && is_first).then(|| emit.view(6));
+    let [_, gated] = emit.gated_rows(kind, &routed);
+    let bias = emit.down_bias(kind);
     let results = emit.of_biased_experts(&gated, transposed(&routed.down), bias, &routed.groups);
     let places = routed.places;
     emit.write_shaped(out, [weights.shape[0], results.shape[1]], |emit, out| {
@@ -513,7 +426,7 @@ pub(in crate::program) fn expert_rows(_: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
+pub(in crate::program) fn experts_grad(kind: &Kind, emit: &mut Emit<'_>) {
     if emit.view(3).elems() == 0 {
         super::training::zeros(emit);
         return;
@@ -523,17 +436,17 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
     let (width, inner) = (routed.down.shape[1], routed.down.shape[2]);
     let dtype = routed.rows.dtype;
     let copies = tokens * chosen;
-    let dy = emit.view(5);
+    let dy = emit.view(emit.operands.len() - 1);
     let dy = emit.shaped(dy, [tokens, width]);
     let dy = emit.dense(dy);
     let ignored = emit.temporary(DType::I32, [routed.count]);
     let dy = emit.sorted(&dy, &routed.experts, [&routed.places, &ignored]);
-    let hidden = emit.of_experts(&routed.rows, transposed(&routed.gate_up), &routed.groups);
-    let gated = emit.temporary(dtype, [copies, inner]);
-    emit.calls.push(Call::SwiGlu { x: hidden.clone(), out: gated.clone(), dim: 1 });
+    let [hidden, gated] = emit.gated_rows(kind, &routed);
     // Cotangents of the gated rows, before the weights.
     let unweighted = emit.of_experts(&dy, routed.down.clone(), &routed.groups);
-    emit.cotangent_of_weights([&gated, &unweighted], &routed.places);
+    let bias = emit.down_bias(kind);
+    let of_bias = bias.map(|bias| emit.of_experts(&dy, bias.repeat(2, 1), &routed.groups));
+    emit.cotangent_of_weights([&gated, &unweighted], of_bias, &routed.places);
     // The weight of each row.
     let factors = emit.temporary(dtype, [copies]);
     let flat = emit.shaped(weights, [copies]);
@@ -544,25 +457,28 @@ pub(in crate::program) fn experts_grad(_: &Kind, emit: &mut Emit<'_>) {
     let factors = factors.repeat(1, 1);
     let of_gated = unweighted;
     emit.calls.push(Call::Mul { a: of_gated.clone(), b: factors.clone(), out: of_gated.clone() });
-    let of_hidden = emit.cotangent_of_hidden(&hidden, of_gated);
+    let of_hidden = match clipping_of(kind) {
+        Some(clipping) => emit.cotangent_of_clipped(&hidden, &of_gated, clipping),
+        None => emit.cotangent_of_hidden(&hidden, of_gated),
+    };
     let of_rows = emit.of_experts(&of_hidden, routed.gate_up.clone(), &routed.groups);
     let like = emit.temporary(dtype, [tokens, chosen]);
     let ones = emit.filled(&like, 1.0);
     let (out, places) = (emit.out(), routed.places.clone());
     emit.write_shaped(out, [tokens, width], |emit, out| emit.sum_of_experts([of_rows, places, ones], out));
+    let local = routed.groups.elems();
     if let Some(out) = emit.result(2) {
-        let local = routed.groups.elems();
         emit.write_shaped(out, [local, 2 * inner, width], |emit, out| {
             emit.sums_of_experts([of_hidden.permute(&[1, 0]), routed.rows.clone()], &routed.groups, out);
         });
     }
     if let Some(out) = emit.result(3) {
-        let local = routed.groups.elems();
         emit.calls.push(Call::Mul { a: dy.clone(), b: factors, out: dy.clone() });
         emit.write_shaped(out, [local, width, inner], |emit, out| {
             emit.sums_of_experts([dy.permute(&[1, 0]), gated], &routed.groups, out);
         });
     }
+    emit.cotangents_of_biases([of_hidden, dy], &routed.groups);
 }
 
 /// Sorted rows of some tokens, and their cotangents.
@@ -632,6 +548,63 @@ impl Emit<'_> {
     }
 }
 
+impl Emit<'_> {
+    /// As [`Self::cotangent_of_hidden`], for clipped gates. `g` is the clipped gate, `u` the
+    /// clipped up projection plus 1, and `p = sigmoid(slope · g)`. The derivatives of `u · g · p`
+    /// are `u · (p + slope · g · p · (1 - p))` by the gate, and `g · p` by the up projection.
+    fn cotangent_of_clipped(&mut self, hidden: &View, of_gated: &View, [limit, slope]: [f64; 2]) -> View {
+        let (shape, dtype) = (of_gated.shape.clone(), hidden.dtype);
+        let of_hidden = self.temporary(dtype, hidden.shape.clone());
+        let parts = |whole: &View| [0, shape[1]].map(|start| whole.narrow(1, start, shape[1]));
+        let ([gate, up], [of_gate, of_up]) = (parts(hidden), parts(&of_hidden));
+        let [g, u, p, product] = [(); 4].map(|()| self.temporary(dtype, shape.clone()));
+        let [is_gate_clipped, is_up_clipped] = [(); 2].map(|()| self.temporary(DType::Bool, shape.clone()));
+        let lowest = Number::Float(-super::largest_finite(dtype));
+        let [low, high] = [-limit, limit].map(Number::Float);
+        self.calls.extend([
+            Call::Clamp { x: gate.clone(), out: g.clone(), low: lowest, high },
+            Call::Ne { a: gate, b: g.clone(), out: is_gate_clipped.clone() },
+            Call::Clamp { x: up.clone(), out: u.clone(), low, high },
+            Call::Ne { a: up, b: u.clone(), out: is_up_clipped.clone() },
+            Call::Adds { x: u.clone(), out: u.clone(), by: Number::Float(1.0) },
+            Call::Muls { x: g.clone(), out: p.clone(), by: Number::Float(slope) },
+            Call::Sigmoid { x: p.clone(), out: p.clone() },
+            Call::Mul { a: g.clone(), b: p.clone(), out: product.clone() },
+        ]);
+        let shown = super::training::blanked(self, of_gated.clone(), Some(is_up_clipped));
+        self.calls.extend([
+            Call::Mul { a: shown, b: product.clone(), out: of_up },
+            Call::Muls { x: product.clone(), out: product.clone(), by: Number::Float(slope) },
+            Call::Muls { x: p.clone(), out: g.clone(), by: Number::Float(-1.0) },
+            Call::Adds { x: g.clone(), out: g.clone(), by: Number::Float(1.0) },
+            Call::Mul { a: product.clone(), b: g, out: product.clone() },
+            Call::Add { a: product.clone(), b: p, out: product.clone() },
+            Call::Mul { a: product.clone(), b: u, out: product.clone() },
+        ]);
+        let shown = super::training::blanked(self, of_gated.clone(), Some(is_gate_clipped));
+        self.calls.push(Call::Mul { a: shown, b: product, out: of_gate });
+        of_hidden
+    }
+
+    /// Writes the cotangents of the biases: sums of the rows of each expert. Each shard within an
+    /// expert has the whole sum for the down projection, and the first shard gives it.
+    fn cotangents_of_biases(&mut self, rows: [View; 2], groups: &View) {
+        let is_first = self.operands[4].starts[2] == 0;
+        for ((result, rows), is_given) in [4, 5].into_iter().zip(rows).zip([true, is_first]) {
+            let Some(out) = self.result(result) else { continue };
+            if !is_given {
+                self.calls.push(Call::Zero { into: out });
+                continue;
+            }
+            let like = self.temporary(rows.dtype, [rows.shape[0], 1]);
+            let ones = self.filled(&like, 1.0);
+            self.write_shaped(out, [groups.elems(), rows.shape[1], 1], |emit, out| {
+                emit.sums_of_experts([rows.permute(&[1, 0]), ones], groups, out);
+            });
+        }
+    }
+}
+
 pub(in crate::program) fn expert_rows_grad(_: &Kind, emit: &mut Emit<'_>) {
     let out = emit.out();
     if emit.view(2).elems() == 0 {
@@ -664,8 +637,14 @@ pub(in crate::program) fn tree_experts_grad(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 impl Emit<'_> {
-    /// Writes the cotangents of weights: the products of gated rows and their cotangents, summed.
-    fn cotangent_of_weights(&mut self, [gated, cotangents]: [&View; 2], places: &View) {
+    /// Writes the cotangents of weights: the products of gated rows and their cotangents, summed,
+    /// and the products `[n,1]` of the biases.
+    fn cotangent_of_weights(
+        &mut self,
+        [gated, cotangents]: [&View; 2],
+        of_bias: Option<View>,
+        places: &View,
+    ) {
         let Some(out) = self.result(1) else { return };
         let copies = gated.shape[0];
         let [wide_gated, wide] = [gated, cotangents].map(|view| self.widened(view));
@@ -675,6 +654,11 @@ impl Emit<'_> {
             Call::Mul { a: wide_gated, b: wide, out: products.clone() },
             Call::ReduceSum { x: products, out: sums.clone(), dim: 1 },
         ]);
+        if let Some(of_bias) = of_bias {
+            let wide = self.widened(&of_bias);
+            let b = self.shaped(wide, [copies]);
+            self.calls.push(Call::Add { a: sums.clone(), b, out: sums.clone() });
+        }
         let index = places.clone();
         self.write_shaped(out, [copies], |emit, out| {
             emit.calls.push(Call::IndexSelect { x: sums, index, out, dim: 0 });

@@ -4,7 +4,7 @@ use crate::base::{DType, Number, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
-use super::{COPIES, Emit, attention_operands, local_index};
+use super::{COPIES, Emit, attention_operands, joined, local_index};
 
 pub(super) fn column(view: &View) -> View {
     view.repeat(view.shape.rank(), 1)
@@ -104,6 +104,48 @@ pub(in crate::program) fn gamma_terms(_: &Kind, emit: &mut Emit<'_>) {
     let (dy, x, rstd, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
     emit.calls.push(Call::Mul { a: dy, b: x, out: out.clone() });
     emit.calls.push(Call::Mul { a: out.clone(), b: column(&rstd), out });
+}
+
+/// Computes attention without the sinks. With its log-sum-exp `l`, all keys together have the
+/// weight `sigmoid(l - sink)`, which the result is multiplied by.
+pub(in crate::program) fn sink_attention(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::SinkAttention { scale } = *kind else { return };
+    let [q, keys, values, mask, sinks] = [0, 1, 2, 3, 4].map(|operand| emit.view(operand));
+    let &[b, s, k, g, _] = q.shape.sizes() else { return };
+    let (out, [max, with_sink, of_sink]) = (emit.out(), [1, 2, 3].map(|result| emit.result(result)));
+    let [sum, above, share] = [(); 3].map(|()| emit.temporary(DType::F32, [b, k, g, s]));
+    let max = max.unwrap_or_else(|| emit.temporary(DType::F32, [b, k, g, s]));
+    if q.elems() == 0 {
+        return;
+    }
+    let dtype = q.dtype;
+    let statistics = [out.clone(), max.clone(), sum.clone()];
+    joined::alone(&Kind::Attention { scale }, vec![q, keys, values, mask], &statistics, emit);
+    emit.calls.extend([
+        Call::Log { x: sum.clone(), out: above.clone() },
+        Call::Add { a: above.clone(), b: max, out: above.clone() },
+        Call::Sub { a: above.clone(), b: sinks.repeat(2, 1).repeat(0, 1), out: above.clone() },
+        Call::Sigmoid { x: above.clone(), out: share.clone() },
+    ]);
+    if let Some(out) = with_sink {
+        emit.calls.push(Call::Div { a: sum, b: share.clone(), out });
+    }
+    if let Some(out) = of_sink {
+        emit.calls.extend([
+            Call::Muls { x: above.clone(), out: above.clone(), by: Number::Float(-1.0) },
+            Call::Sigmoid { x: above, out },
+        ]);
+    }
+    let share = match dtype {
+        DType::F32 => share,
+        _ => {
+            let narrow = emit.temporary(dtype, share.shape.clone());
+            emit.calls.push(Call::Cast { x: share, out: narrow.clone() });
+            narrow
+        }
+    };
+    let b = share.permute(&[0, 3, 1, 2]).repeat(4, 1);
+    emit.calls.push(Call::Mul { a: out.clone(), b, out });
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {

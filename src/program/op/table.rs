@@ -463,6 +463,27 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::capped::attention_grad,
     }
+    /// As [`Kind::Attention`], with one more score for each row: the sink of its query head, which
+    /// has no value. The last operand is the sinks `[k,g]`, f32. The second result is the greatest
+    /// score of a key, and the third result includes the sink. A fourth f32 result `[b,k,g,s]` is
+    /// the weight of the sink.
+    SinkAttention {
+        /// Factor of the attention scores, without the sinks.
+        scale: f64,
+    } = "sink_attention" {
+        arity: 5,
+        rule: |_, _| sum("bskgD,bTkD,bTkD,bsT,kg->bskgD,bkgs,bkgs,bkgs"),
+        dtype: |_, dtypes| match *dtypes {
+            [q, k, v, DType::Bool, DType::F32] => {
+                let found = all_float(&Kind::Add, &[q, k, v])?;
+                Ok(smallvec![found[0], DType::F32, DType::F32, DType::F32])
+            }
+            _ => Err(format!("takes q, keys, values, a mask of bool and sinks of f32, found {dtypes:?}")),
+        },
+        host: Host::Several(host::attention),
+        npu: npu::training::sink_attention,
+        grad: Some(grad::sink_attention),
+    }
     /// Attention over the queries' own tokens, with keys and values `[b,s,k,d]`; see
     /// [`Kind::Attention`]. If tokens are sharded, each rank reads the keys and values of one rank
     /// after the other. Each mask row must show its own token.
@@ -845,8 +866,9 @@ super::ops! {
         host: Host::Several(host::training::rms_norm_grad),
         npu: npu::training::rms_norm_grad,
     }
-    /// Cotangents of queries, keys and values in [`Kind::Attention`]. Operands: the four operands
-    /// of attention, the cotangent of the first result, and all three results.
+    /// Cotangents of queries, keys and values in [`Kind::Attention`] and [`Kind::SinkAttention`].
+    /// Operands: the first four operands of attention, the cotangent of the first result, and the
+    /// first three results. The weights follow from these results, so they include the sinks.
     AttentionGrad {
         /// Factor of the attention scores.
         scale: f64,
@@ -1165,22 +1187,22 @@ super::ops! {
     /// The function `1 / (1 + exp(-x))`.
     Sigmoid = "sigmoid" {
         host: Host::One(host::experts::sigmoid_of),
-        npu: npu::experts::sigmoid,
-        grad: Some(grad::sigmoid),
+        npu: npu::routers::sigmoid,
+        grad: Some(grad::experts::sigmoid),
     }
     /// The softmax over the last dim.
     Softmax = "softmax" {
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z->{lead}Z")),
         host: Host::One(host::experts::softmax),
-        npu: npu::experts::softmax,
-        grad: Some(grad::softmax),
+        npu: npu::routers::softmax,
+        grad: Some(grad::experts::softmax),
     }
     /// The logarithm of the sum of `exp(x)` over the last dim.
     LogSumExp = "log_sum_exp" {
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z->{lead}")),
         host: Host::One(host::experts::log_sum_exp),
-        npu: npu::experts::log_sum_exp,
-        grad: Some(grad::log_sum_exp),
+        npu: npu::routers::log_sum_exp,
+        grad: Some(grad::experts::log_sum_exp),
     }
     /// The reciprocal `1 / (x + epsilon)`.
     Reciprocal {
@@ -1188,8 +1210,8 @@ super::ops! {
         epsilon: f64,
     } = "reciprocal" {
         host: Host::One(host::experts::reciprocal),
-        npu: npu::experts::reciprocal,
-        grad: Some(grad::reciprocal),
+        npu: npu::routers::reciprocal,
+        grad: Some(grad::experts::reciprocal),
     }
     /// The indices of the `chosen` largest elements over the last dim, by falling element. Equal
     /// elements are ordered by index. If there are several groups of equal size, only elements of
@@ -1224,7 +1246,7 @@ super::ops! {
         },
         dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
         host: Host::One(host::experts::choose),
-        npu: npu::experts::choose,
+        npu: npu::routers::choose,
     }
     /// The largest elements of `x[…,v]`, f32, in each of several equal parts of the last dim. The
     /// result is f32 `[…, parts, 2·count + 1]`: the `count` largest elements of a part, falling,
@@ -1266,8 +1288,8 @@ super::ops! {
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z,{lead}J->{lead}J")),
         dtype: |_, dtypes| floats_with_index(dtypes, 1),
         host: Host::One(host::experts::pick),
-        npu: npu::experts::pick,
-        grad: Some(grad::pick),
+        npu: npu::routers::pick,
+        grad: Some(grad::experts::pick),
     }
     /// Cotangent of `x` in [`Kind::Pick`]. Operands: the index, the cotangent of the result, and
     /// `x`, for its shape only.
@@ -1281,7 +1303,7 @@ super::ops! {
             _ => Err(format!("the index is {}, expected i64", dtypes[0])),
         },
         host: Host::One(host::experts::pick_grad),
-        npu: npu::experts::pick_grad,
+        npu: npu::routers::pick_grad,
     }
     /// A mixture of gated blocks, the experts: `y[b,s] = Σⱼ weights[b,s,j] · down[e] (silu(gate) ·
     /// up)`. Here `e` is `experts[b,s,j]`, `gate` is `gate_up[e,0] x[b,s]`, and `up` is
@@ -1296,7 +1318,7 @@ super::ops! {
         dtype: |kind, dtypes| of_experts(kind, dtypes).map(|dtype| smallvec![dtype]),
         host: Host::One(host::experts::experts),
         npu: npu::experts::experts,
-        grad: Some(grad::experts),
+        grad: Some(grad::experts::experts),
         weights: WeightOperands::Factors(&[4, 3]),
         experts: Some(3),
     }
@@ -1314,7 +1336,7 @@ super::ops! {
         },
         host: Host::One(host::experts::expert_rows),
         npu: npu::experts::expert_rows,
-        grad: Some(grad::expert_rows),
+        grad: Some(grad::experts::expert_rows),
         weights: WeightOperands::Factors(&[3, 2]),
         experts: Some(2),
     }
@@ -1335,6 +1357,7 @@ super::ops! {
         },
         host: Host::One(host::experts::experts),
         npu: npu::experts::experts,
+        grad: Some(grad::experts::clipped_experts),
         weights: WeightOperands::Factors(&[4, 3]),
         experts: Some(3),
     }
@@ -1390,6 +1413,29 @@ super::ops! {
         dtype: |kind, dtypes| {
             let dtype = of_experts(kind, &dtypes[..5])?;
             all_float(kind, &[dtype, dtypes[5]]).map(|_| smallvec![dtype, DType::F32, dtype, dtype])
+        },
+        host: Host::Several(host::experts::experts_grad),
+        npu: npu::experts::experts_grad,
+    }
+    /// Cotangents of `x`, `weights`, `gate_up`, `down` and both biases in [`Kind::ClippedExperts`].
+    /// Operands: its operands and the cotangent of the result. The derivative of a clipped number
+    /// is 0 beyond the limits, and 1 at the limits.
+    ClippedExpertsGrad {
+        /// Limit of gate and up projection.
+        limit: f64,
+        /// Slope of the sigmoid.
+        slope: f64,
+    } = "clipped_experts_grad" {
+        arity: 8,
+        rule: |_, shapes| {
+            gate_and_up(shapes[3])
+                .and_then(|()| sum("bsH,bsJ,bsJ,eGfH,eHf,eGf,eH,bsH->bsH,bsJ,eGfH,eHf,eGf,eH"))
+        },
+        linear: Linear::InEach(&[7]),
+        dtype: |kind, dtypes| {
+            let dtype = of_experts(kind, &dtypes[..5])?;
+            all_float(kind, &[dtype, dtypes[5], dtypes[6], dtypes[7]])?;
+            Ok(smallvec![dtype, DType::F32, dtype, dtype, dtype, dtype])
         },
         host: Host::Several(host::experts::experts_grad),
         npu: npu::experts::experts_grad,
