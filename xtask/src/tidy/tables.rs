@@ -13,12 +13,13 @@ const OPS: &str = "src/program/op/table.rs";
 const CALLS: &str = "src/call/table.rs";
 
 /// Library files that may name ops: their bodies, and builders of programs.
-const MAY_NAME_OPS: [&str; 14] = [
+const MAY_NAME_OPS: [&str; 15] = [
     "src/program/interpret.rs",
     "src/program/interpret/",
     "src/program/npu.rs",
     "src/program/npu/",
     "src/program/grad.rs",
+    "src/program/grad/",
     "src/program/op.rs",
     "src/program/build.rs",
     "src/program/models/",
