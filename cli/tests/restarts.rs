@@ -265,7 +265,7 @@ fn what_the_planner_does_not_know_and_what_no_split_has_is_said() {
             "--mesh auto: the planner does not support adapters",
         ),
         ("", "--mesh auto: the number of cards is not given"),
-        ("--cards 4 --ring", "--mesh auto: no layout that fits these cards matches all options"),
+        ("--cards 5 --ring", "--mesh auto: no layout that fits these cards matches all options"),
         ("--cards 4 --micro-batch 3", "--pipeline 1f1b, --micro-batch 3"),
         ("--cards 6 --exact", "--pipeline 1f1b, --exact"),
     ] {

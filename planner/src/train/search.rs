@@ -19,9 +19,6 @@ use ascend_tp::train::{Recompute, Zero};
 /// Usable fraction of a card's memory. The rest is fragmentation.
 pub const FILLED: f64 = 0.96;
 
-/// Minimum tokens of a sequence shard.
-const LEAST_TOKENS: usize = 1024;
-
 const MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
 
 const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
@@ -391,14 +388,9 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
 }
 
 fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
-    let tokens = job.sequence / cp;
-    if !job.sequence.is_multiple_of(cp * tp) {
-        Some(format!("a sequence of {} does not divide by {cp} shards and {tp} cards", job.sequence))
-    } else if cp > 1 && tokens < LEAST_TOKENS {
-        Some(format!("a card would have {tokens} tokens of a sequence, fewer than {LEAST_TOKENS}"))
-    } else {
-        None
-    }
+    let divides = job.sequence.is_multiple_of(cp * tp);
+    (!divides)
+        .then(|| format!("a sequence of {} does not divide by {cp} shards and {tp} cards", job.sequence))
 }
 
 fn obstacle(job: &Job, choice: &SplitChoice) -> String {
@@ -517,10 +509,11 @@ mod tests {
             panic!("72B is 1.3 TB of state")
         };
         assert!(memory.total() > usable_bytes(&job));
+        assert!(matches!(why("cp=8"), SearchVerdict::Fits(_)), "512 tokens of a sequence on a card");
         for (text, reason) in [
             ("tp=3", "64 cards do not divide by 3"),
             ("tp=128", "64 cards do not divide by 128"),
-            ("cp=8", "a card would have 512 tokens of a sequence"),
+            ("cp=3", "a sequence of 4096 does not divide by 3 shards"),
             ("pp=64 tp=2", "64 cards do not divide by 128"),
             ("pp=2 zero=3", "ZeRO 2 and 3 a pipeline of one stage"),
         ] {
