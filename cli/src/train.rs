@@ -55,6 +55,7 @@ use checkpoints::Checkpoints;
 use efficiency::Efficiency;
 use logs::Logs;
 pub(super) use mesh::{ServingMesh, cards_of_mesh, replicated_mesh, serving_mesh};
+pub(super) use planned::mesh_words;
 use restarts::RestartOptions;
 use resume::{KeptState, Resumed, check_save};
 pub(super) use resume::{is_exact, sharding};
@@ -253,7 +254,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         return Ok(Outcome::Done);
     }
     if options.step.is_planned() && group.is_first() {
-        note(&format!("--mesh auto: {}", planned::words(&job.layout)));
+        note(&format!("--mesh auto: {}", mesh_words(&job.layout)));
     }
     // An interrupted run ends after a step, so the engine must not stop earlier.
     drop(stop);

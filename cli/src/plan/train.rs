@@ -20,7 +20,7 @@ use ascend_tp_planner::train::search::{
     FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
 };
 use ascend_tp_planner::train::setting::JobSplit;
-use ascend_tp_planner::train::simulated::{self, TrainingSite};
+use ascend_tp_planner::train::simulated::{self, SHORTLIST, TrainingSite};
 use serde::Serialize;
 
 use super::options::PlanOptions;
@@ -28,6 +28,7 @@ use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, grouped, in_billions};
 use crate::site::Site;
+use crate::train::mesh_words;
 use crate::{print_json, print_report, terminal};
 
 const MIB: f64 = 1_048_576.0;
@@ -89,9 +90,6 @@ struct PlanRequest<'a> {
     site: Vec<String>,
 }
 
-/// Number of settings with the best estimates that are simulated.
-const SHORTLIST: usize = 16;
-
 impl PlanRequest<'_> {
     /// Returns settings by the simulated times of the programs of `train`, or `None` if these are
     /// much work to compile.
@@ -113,18 +111,14 @@ impl PlanRequest<'_> {
     /// Returns the command that explains the step of our programs with a split. `None` if `train`
     /// has no such split.
     fn command(&self, split: &JobSplit) -> Option<String> {
-        let JobSplit { tp, cp, pp, dp, micro_batch, .. } = *split;
-        split.layout()?;
-        let axes = [("pp", pp), ("dp", dp), ("cp", cp), ("tp", tp)];
-        let axes = axes.iter().filter(|(name, size)| *size > 1 || *name == "tp");
-        let axes: Vec<String> = axes.map(|(name, size)| format!("{name}={size}")).collect();
+        let layout = split.layout()?;
         let mut words = vec![
             format!("ascend-tp explain {} --train --dtype bf16 --cards {}", self.named, self.cards),
-            format!("--mesh {} --micro-batch {micro_batch}", axes.join(",")),
+            mesh_words(&layout),
             format!("--global-batch {} --seq {}", self.global_batch, self.sequence),
             format!("--zero {} --recompute {}", split.zero.stage(), split.recompute),
         ];
-        if pp > 1 {
+        if layout.stages > 1 {
             words.push(format!("--pipeline {}", split.schedule));
         }
         if split.sequence_parallel {
@@ -403,7 +397,9 @@ fn nearest(request: &PlanRequest<'_>) -> String {
 impl SettingLine {
     fn new(request: &PlanRequest<'_>, found: &PredictedSplit) -> Self {
         let PredictedSplit { setting, prediction } = found;
-        let terms = prediction.terms.named();
+        let terms = prediction.terms.named().into_iter();
+        let simulated_us = prediction.terms.simulated_us;
+        let simulation = (simulated_us != 0.0).then_some(("simulation", simulated_us));
         Self {
             setting: setting.to_string(),
             command: request.command(setting),
@@ -412,7 +408,7 @@ impl SettingLine {
             mfu_percent: 100.0 * prediction.mfu,
             hfu_percent: 100.0 * prediction.hfu,
             card_gib: prediction.memory.total() / GIB,
-            seconds: terms.into_iter().map(|(name, us)| (name, us / 1e6)).collect(),
+            seconds: terms.chain(simulation).map(|(name, us)| (name, us / 1e6)).collect(),
             gib: prediction.memory.kinds().into_iter().map(|(kind, bytes)| (kind, bytes / GIB)).collect(),
         }
     }

@@ -15,7 +15,7 @@ use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::{PredictedSplit, Search};
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
-use ascend_tp_planner::train::simulated::{self, TrainingSite};
+use ascend_tp_planner::train::simulated::{self, SHORTLIST, TrainingSite};
 
 use super::mesh::{MeshAxes, mesh};
 use super::step::{StepContext, StepOptions};
@@ -24,9 +24,6 @@ use crate::plan::fits_nowhere;
 use crate::site::Site;
 
 pub(super) const AUTO: &str = "auto";
-
-/// Number of splits with the best estimates that are simulated.
-const SHORTLIST: usize = 16;
 
 impl StepOptions {
     pub(super) fn is_planned(&self) -> bool {
@@ -166,7 +163,7 @@ fn axes(split: &JobSplit) -> MeshAxes {
 }
 
 /// Formats a layout as command-line options.
-pub(super) fn words(layout: &Layout) -> String {
+pub(crate) fn mesh_words(layout: &Layout) -> String {
     let Layout { stages, data, context, tensor, micro_batch, .. } = *layout;
     let axes = [("pp", stages), ("dp", data), ("cp", context), ("tp", tensor)];
     let axes = axes.iter().filter(|(name, size)| *size > 1 || *name == "tp");

@@ -122,6 +122,9 @@ pub fn step_us(
     Ok(programs(&lowered, recipe, layout, site)?.iter().map(SimulatedProgram::step_us).sum())
 }
 
+/// Number of candidates to give to [`rank`].
+pub const SHORTLIST: usize = 16;
+
 /// Layers, passes and plans that [`rank`] compiles at most. A unit is about three milliseconds of a
 /// release build.
 const MOST_WORK: usize = 600;
@@ -139,8 +142,8 @@ fn work(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> usize {
 /// Returns candidates by the simulated times of their steps, at most `count`, fastest first.
 ///
 /// `job` returns the recipe and layout of `train` for a candidate, if there are any. Candidates are
-/// simulated in the given order while that is little work. If `count` candidates are too much work,
-/// the result is `None`: only estimates can rank them.
+/// simulated in the given order while that is little work. The result is `None` if `count`
+/// candidates are too much work, or if the compiler refuses all: only estimates can rank them.
 pub fn rank(
     config: &ModelConfig,
     candidates: &[PredictedSplit],

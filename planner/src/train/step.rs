@@ -34,9 +34,9 @@ pub struct StepTerms {
 }
 
 impl StepTerms {
-    /// Returns names and times in print order.
+    /// Returns names and times of an estimate in print order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, f64); 11] {
+    pub const fn named(&self) -> [(&'static str, f64); 10] {
         [
             ("products", self.work.products_us),
             ("attention", self.work.attention_us),
@@ -48,14 +48,13 @@ impl StepTerms {
             ("copies' exchange", self.sync_us),
             ("optimizer", self.optimizer_us),
             ("host", self.host_us),
-            ("simulation", self.simulated_us),
         ]
     }
 
     /// Sums all terms of the step.
     #[must_use]
     pub fn total_us(&self) -> f64 {
-        self.named().into_iter().map(|(_, us)| us).sum()
+        self.named().into_iter().map(|(_, us)| us).sum::<f64>() + self.simulated_us
     }
 }
 
@@ -77,7 +76,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Returns the prediction with the simulated time of a step.
+    /// Returns the prediction with the simulated time of a step, in microseconds.
     #[must_use]
     pub fn with_step(&self, step_us: f64) -> Self {
         let (ratio, terms) = (self.step_us / step_us, self.terms);
