@@ -105,34 +105,76 @@ fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
     let mut first: Vec<usize> = (0..arena.len()).filter(|buffer| arena[*buffer].bytes >= large).collect();
     first.sort_by_key(|buffer| (std::cmp::Reverse(arena[*buffer].bytes), *buffer));
-    let mut pinned: Vec<(Range<u64>, (usize, usize))> = Vec::new();
+    let mut pinned: Vec<PlacedBuffer> = Vec::new();
     for buffer in first {
-        place(&arena[buffer], &mut offsets[buffer], &mut pinned);
+        let lived = &arena[buffer];
+        let conflicts = pinned.iter().filter(|other| lived.conflicts_with(other.life));
+        offsets[buffer] = lowest(lived, conflicts.map(|other| &other.range));
+        insert(&mut pinned, lived, offsets[buffer]);
     }
-    let mut live = pinned;
+    pinned.sort_by_key(|buffer| buffer.life.0);
+    let mut upcoming = pinned.as_slice();
+    let mut live: Vec<PlacedBuffer> = Vec::new();
     for (buffer, lived) in arena.iter().enumerate().filter(|(_, lived)| lived.bytes < large) {
-        live.retain(|(_, life)| life.1 >= lived.life.0);
-        place(lived, &mut offsets[buffer], &mut live);
+        let (start, end) = lived.life;
+        let begun = upcoming.partition_point(|other| other.life.0 <= start);
+        live.extend(upcoming[..begun].iter().cloned());
+        upcoming = &upcoming[begun..];
+        live.retain(|other| other.life.1 >= start);
+        if begun > 0 {
+            live.sort_by_key(|other| other.range.start);
+        }
+        let mut later: Vec<&Range<u64>> =
+            upcoming.iter().take_while(|other| other.life.0 <= end).map(|other| &other.range).collect();
+        later.sort_unstable_by_key(|range| range.start);
+        offsets[buffer] = lowest(lived, merge(live.iter().map(|other| &other.range), later));
+        insert(&mut live, lived, offsets[buffer]);
     }
     let end = arena.iter().zip(&offsets).map(|(lived, offset)| offset + lived.bytes).max().unwrap_or(0);
     (offsets, end)
 }
 
-/// Uses the lowest offset that is free during the life.
-fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
+#[derive(Clone)]
+struct PlacedBuffer {
+    range: Range<u64>,
+    life: (usize, usize),
+}
+
+impl LiveBuffer {
+    const fn conflicts_with(&self, life: (usize, usize)) -> bool {
+        life.0 <= self.life.1 && self.life.0 <= life.1
+    }
+}
+
+/// Returns the lowest offset that is free. The conflicts are in ascending order.
+fn lowest<'a>(lived: &LiveBuffer, conflicts: impl Iterator<Item = &'a Range<u64>>) -> u64 {
     let mut lowest = 0;
-    for (range, life) in others.iter() {
-        if life.0 > lived.life.1 || life.1 < lived.life.0 {
-            continue;
-        }
+    for range in conflicts {
         if range.start >= lowest + lived.bytes {
             break;
         }
         lowest = lowest.max(range.end);
     }
-    *offset = lowest;
-    let at = others.partition_point(|(range, _)| range.start < lowest);
-    others.insert(at, (lowest..lowest + lived.bytes, lived.life));
+    lowest
+}
+
+/// Merges two ascending sequences.
+fn merge<'a>(
+    a: impl Iterator<Item = &'a Range<u64>>,
+    b: Vec<&'a Range<u64>>,
+) -> impl Iterator<Item = &'a Range<u64>> {
+    let (mut a, mut b) = (a.peekable(), b.into_iter().peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(of_a), Some(of_b)) if of_b.start < of_a.start => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
+}
+
+/// Keeps the order of the offsets.
+fn insert(placed: &mut Vec<PlacedBuffer>, lived: &LiveBuffer, offset: u64) {
+    let at = placed.partition_point(|other| other.range.start < offset);
+    placed.insert(at, PlacedBuffer { range: offset..offset + lived.bytes, life: lived.life });
 }
 
 fn lifetimes(plan: &Plan) -> Lives {

@@ -269,19 +269,25 @@ struct OpExchanges {
 }
 
 impl Seen<'_> {
+    /// Returns the operators of the compute stream, which runs one after the other.
+    fn computed(&self) -> impl Iterator<Item = (OpId, SimulatedSpan)> + '_ {
+        let steps = self.plan.steps.iter().zip(self.spans);
+        let computed = steps.filter(|(step, _)| step.stream == StreamKind::Compute);
+        computed.filter_map(|(step, span)| Some((step.op, (*span)?)))
+    }
+
     fn busy_us(&self) -> f64 {
-        let steps =
-            self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
-        steps.filter_map(|(_, span)| *span).map(|span| span.end_us - span.start_us).sum()
+        self.computed().map(|(_, span)| span.end_us - span.start_us).sum()
     }
 
     /// Returns the collectives or the transfers of the card, by op.
     fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, OpExchanges> {
         let mut exchanges: BTreeMap<OpId, OpExchanges> = BTreeMap::new();
+        let computed: Vec<(OpId, SimulatedSpan)> = self.computed().collect();
         for (step, span) in self.plan.steps.iter().zip(self.spans) {
             let (Action::Exchange(exchange), Some(span)) = (&step.action, span) else { continue };
             if is_wanted(&exchange.kind) {
-                let (us, hidden_us, beside) = beside(self.plan, self.spans, *span);
+                let (us, hidden_us, beside) = beside(self.plan, &computed, *span);
                 let op = exchanges.entry(step.op).or_default();
                 (op.times, op.us, op.hidden_us) = (op.times + 1, op.us + us, op.hidden_us + hidden_us);
                 op.beside = op.beside.or(beside);
@@ -425,15 +431,18 @@ impl Seen<'_> {
 }
 
 /// Returns the duration of an exchange, the time in parallel with operators, and the op with the
-/// longest parallel time.
-fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan) -> (f64, f64, Option<OpId>) {
+/// longest parallel time. `computed` has the spans of the compute stream in its order.
+fn beside(
+    plan: &Plan,
+    computed: &[(OpId, SimulatedSpan)],
+    exchange: SimulatedSpan,
+) -> (f64, f64, Option<OpId>) {
     let mut by_op: BTreeMap<OpId, f64> = BTreeMap::new();
-    for (step, span) in plan.steps.iter().zip(spans).filter(|(step, _)| step.stream == StreamKind::Compute) {
-        let Some(span) = span else { continue };
+    let first = computed.partition_point(|(_, span)| span.end_us <= exchange.start_us);
+    let parallel = computed[first..].iter().take_while(|(_, span)| span.start_us < exchange.end_us);
+    for (op, span) in parallel {
         let both_us = span.end_us.min(exchange.end_us) - span.start_us.max(exchange.start_us);
-        if both_us > 0.0 {
-            *by_op.entry(step.op).or_default() += both_us;
-        }
+        *by_op.entry(*op).or_default() += both_us.max(0.0);
     }
     let longest = by_op.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(op, _)| *op);
     let named = longest.filter(|op| op.index() < plan.notes.len());
