@@ -1,8 +1,10 @@
 //! Prefill and decode times of a model's shape with random weights. The time of a token includes
 //! everything between two tokens, also sampling.
 //!
-//! A decode step must read all weights and the KV cache, and a prefill must compute all products.
-//! Both limits are independent of the number of cards.
+//! A decode step must read all weights and the KV cache. A prefill must read all weights and compute
+//! all products, and the longer of both is its limit. The limits are independent of the number of
+//! cards. They are measured again between the samples, because the clock and the memory of a shared
+//! host change within seconds.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -12,7 +14,7 @@ use ascend_tp_machine::Work;
 use super::error::Error;
 use super::random;
 use super::report::{CellForm, Column, MeasuredTable, PlotAxes, column};
-use super::{Bench, Effort, Samples};
+use super::{Bench, Effort, Limits, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::call::{Call, View};
 use ascend_tp::compile::{Deployment, Programs};
@@ -101,10 +103,11 @@ pub(crate) fn run(bench: &Bench, setting: &GenerationSetting) -> Result<Generate
     let mut first: Option<(f64, f64)> = None;
     let world = bench.group.size();
     for cards in if world > 1 { vec![world] } else { setting.cards.clone() } {
-        let (prompts, steps) = time(bench, setting, cards)?;
+        let Timed { prompts, steps, limits } = time(bench, setting, cards)?;
         let (prompt_s, step_s) = (prompts.median(), steps.median());
         let (first_prompt_s, first_step_s) = *first.get_or_insert((prompt_s, step_s));
-        let limit_s = necessary.prompt_flops / bench.limits.flops(setting.precision.activations);
+        let products_s = necessary.prompt_flops / limits.flops(setting.precision.activations);
+        let limit_s = products_s.max(necessary.prompt_bytes / limits.read_bytes_s);
         prefill.row([
             name.as_str().into(),
             dtype.into(),
@@ -122,7 +125,7 @@ pub(crate) fn run(bench: &Bench, setting: &GenerationSetting) -> Result<Generate
         if *tokens <= FIRST_TOKENS {
             continue;
         }
-        let limit_s = necessary.step_bytes / bench.limits.read_bytes_s;
+        let limit_s = necessary.step_bytes / limits.read_bytes_s;
         decode.row([
             name.as_str().into(),
             dtype.into(),
@@ -170,6 +173,8 @@ impl GenerationSetting {
 /// Minimum work of any implementation.
 struct LeastWork {
     prompt_flops: f64,
+    /// Bytes of weights that the prefill reads.
+    prompt_bytes: f64,
     /// Bytes read by the middle decode step.
     step_bytes: f64,
 }
@@ -193,6 +198,7 @@ impl LeastWork {
             2 * positions * model.kv_width() * setting.precision.activations.size_bytes() * model.layers;
         Ok(Self {
             prompt_flops: products + attention as f64,
+            prompt_bytes: weight_bytes(prefill) as f64,
             step_bytes: (weight_bytes(decode) + cached) as f64,
         })
     }
@@ -221,8 +227,15 @@ fn weight_bytes(plan: &Plan) -> usize {
     bytes
 }
 
-/// Returns the seconds of prefills and decode steps.
-fn time(bench: &Bench, setting: &GenerationSetting, cards: usize) -> Result<(Samples, Samples), Error> {
+/// Seconds of prefills and decode steps.
+struct Timed {
+    prompts: Samples,
+    steps: Samples,
+    /// Measured between the prefills.
+    limits: Limits,
+}
+
+fn time(bench: &Bench, setting: &GenerationSetting, cards: usize) -> Result<Timed, Error> {
     let engine = EngineOptions {
         group: std::sync::Arc::clone(&bench.group),
         launching: setting.launching,
@@ -232,13 +245,16 @@ fn time(bench: &Bench, setting: &GenerationSetting, cards: usize) -> Result<(Sam
     let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, random::weights)?;
     let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
     let requests = [Request::new(ids)];
-    let mut prefill = Vec::new();
+    let (mut prefill, mut limits) = (Vec::new(), Vec::new());
     // The first prefill is a warm-up.
     for _ in 0..=repeats(bench.effort) {
         // Without this, the prompt would be a prefix hit.
         session.clear_caches()?;
         let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
         prefill.push(generation.summary.prefill_seconds);
+        if bench.effort == Effort::Full {
+            limits.push(bench.limits_now());
+        }
     }
     prefill.remove(0);
     let (mut seconds, mut last) = (Vec::new(), None);
@@ -251,7 +267,9 @@ fn time(bench: &Bench, setting: &GenerationSetting, cards: usize) -> Result<(Sam
         }
         ControlFlow::Continue(())
     })?;
-    Ok((Samples::new(prefill), Samples::new(seconds.split_off(seconds.len().min(FIRST_TOKENS - 1)))))
+    limits.push(bench.limits_now());
+    let steps = Samples::new(seconds.split_off(seconds.len().min(FIRST_TOKENS - 1)));
+    Ok(Timed { prompts: Samples::new(prefill), steps, limits: Limits::median_of(&limits) })
 }
 
 const fn repeats(effort: Effort) -> usize {

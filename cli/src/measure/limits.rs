@@ -7,6 +7,7 @@ use ascend_tp::emulator::limits;
 use ascend_tp_machine::Soc;
 use serde::{Deserialize, Serialize};
 
+use super::Samples;
 use super::report::{CellForm, Column, MeasuredTable, column};
 use ascend_tp::base::DType;
 
@@ -44,6 +45,20 @@ impl Limits {
             triad_bytes_s: measured.triad_bytes_per_s,
             f32_flops: measured.peak_f32_flops,
             bf16_flops: measured.peak_bf16_flops,
+        }
+    }
+
+    /// Returns the median of each limit.
+    #[must_use]
+    pub(crate) fn median_of(measured: &[Self]) -> Self {
+        let median = |limit: fn(&Self) -> f64| Samples::new(measured.iter().map(limit).collect()).median();
+        Self {
+            read_bytes_s: median(|limits| limits.read_bytes_s),
+            copy_bytes_s: median(|limits| limits.copy_bytes_s),
+            triad_bytes_s: median(|limits| limits.triad_bytes_s),
+            f32_flops: median(|limits| limits.f32_flops),
+            bf16_flops: median(|limits| limits.bf16_flops),
+            ..measured[0].clone()
         }
     }
 
@@ -100,5 +115,12 @@ mod tests {
         assert!(limits.bf16_flops > 1e14 && limits.read_bytes_s > 1e12, "{limits:?}");
         assert_eq!(Limits::of_chip("Ascend1"), None);
         assert_eq!(limits.table().rows.len(), 5);
+    }
+
+    #[test]
+    fn each_limit_has_its_own_median() {
+        let of = |read_bytes_s, bf16_flops| Limits { read_bytes_s, bf16_flops, ..Limits::default() };
+        let median = Limits::median_of(&[of(1.0, 9.0), of(3.0, 7.0), of(2.0, 8.0)]);
+        assert_eq!(median, of(2.0, 8.0));
     }
 }
