@@ -6,19 +6,28 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
+use ascend_tp::Cann;
 use ascend_tp::config::{Lora, PEFT_PREFIX};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{ExpertShards, Residual};
+use ascend_tp::program::ValueId;
+use ascend_tp::program::op::Kind;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::plan::Tensor;
+use ascend_tp::train::checkpoint::export_adapter;
+use ascend_tp::train::data::Batch;
 use ascend_tp::train::verify::{Gradients, gradients};
-use ascend_tp::train::{Layout, Recipe, Recompute, Zero};
+use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, lower};
 use ascend_tp::weights::{Checkpoint, fill_from};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
+use crate::common::cases::is_sampled;
 use crate::common::random::Random;
+use crate::common::trainers::{saved, whole_parts};
 use crate::common::{cann, fixture, open};
 
 const RANK: usize = 3;
@@ -135,8 +144,13 @@ pub(crate) fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> G
 }
 
 /// Concatenates the gradients of a weight's parts. The original Qwen fuses queries, keys and
-/// values.
-fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
+/// values. A projection of one expert has `elems` elements of a stack.
+fn whole(gradients: &Gradients, layer: &str, suffix: &str, elems: usize) -> Vec<f32> {
+    if let Some((stack, index)) = stack_of(layer) {
+        let name = format!("{stack}{}", if suffix == ".weight" { "" } else { suffix });
+        let (_, data) = gradients.tensors.iter().find(|(known, _)| *known == name).unwrap();
+        return data[index * elems..][..elems].to_vec();
+    }
     let names = [format!("{layer}{suffix}")]
         .into_iter()
         .chain(["q", "k", "v"].map(|part| format!("{layer}.{part}{suffix}")));
@@ -144,6 +158,19 @@ fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
         gradients.tensors.iter().find(|(known, _)| *known == name).map(|(_, data)| data.clone())
     };
     names.filter_map(of).flatten().collect()
+}
+
+/// Returns the param with a projection of all experts, and the index of one expert's projection.
+fn stack_of(layer: &str) -> Option<(String, usize)> {
+    let (folder, rest) = layer.split_once(".experts.")?;
+    let (expert, projection) = rest.split_once('.')?;
+    let (stack, part, parts) = match projection {
+        "gate_proj" | "w1" => ("gate_up", 0, 2),
+        "up_proj" | "w3" => ("gate_up", 1, 2),
+        _ => ("down", 0, 1),
+    };
+    let (layer, _) = folder.rsplit_once('.')?;
+    Some((format!("{layer}.experts.{stack}"), expert.parse::<usize>().ok()? * parts + part))
 }
 
 fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
@@ -164,23 +191,25 @@ fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
         let found = of_adapters(&model, &adapter, *layout);
         assert!(
             (found.loss - expected.loss).abs() <= 1e-5 * expected.loss,
-            "{} {}",
+            "{name} on {layout:?}: {} {}",
             found.loss,
             expected.loss
         );
         for (layer, (a, b)) in &adapter.factors {
-            let of_weight = Matrix::of(&whole(&expected, layer, ".weight"), b.rows);
+            let of_weight = whole(&expected, layer, ".weight", b.rows * a.columns);
+            let of_weight = Matrix::of(&of_weight, b.rows);
             let scale = adapter.lora.scale();
             let of_a = b.transposed().times(&of_weight, scale);
             let of_b = of_weight.times(&a.transposed(), scale);
             for (suffix, expected) in [(".lora_A.weight", of_a), (".lora_B.weight", of_b)] {
-                let found = whole(&found, layer, suffix);
+                let found = whole(&found, layer, suffix, expected.len());
                 assert_eq!(found.len(), expected.len(), "{layer}{suffix}");
                 let largest = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
                 let off =
                     found.iter().zip(&expected).map(|(x, y)| (f64::from(*x) - y).abs()).fold(0.0, f64::max);
+                // No token chooses some of the experts.
                 assert!(
-                    largest > 0.0 && off <= 2e-5 * largest,
+                    (largest > 0.0 || stack_of(layer).is_some()) && off <= 2e-5 * largest,
                     "{name} {layer}{suffix} on {layout:?}: {off} of {largest}"
                 );
             }
@@ -210,6 +239,131 @@ fn one_tensor_for_queries_keys_and_values_has_one_adapter() {
         &["all-linear"],
         &[ONE, Layout { data: 2, tensor: 2, micro_batch: 3, zero: Zero::Moments, ..ONE }],
     );
+}
+
+/// Layouts with experts on several cards, with all other forms of parallelism.
+fn layouts_of_experts() -> [Layout; 9] {
+    let of = |data, expert| Layout { data, expert, micro_batch: 2, ..Layout::ONE };
+    [
+        of(2, 2),
+        Layout { zero: Zero::Weights, recompute: Recompute::Selective, ..of(4, 2) },
+        Layout { tensor: 2, experts: ExpertShards::Inner, residual: Residual::Seq, ..of(2, 2) },
+        Layout { tensor: 3, ..of(1, 1) },
+        Layout { stages: 2, micro_batch: 1, ..of(2, 2) },
+        Layout { zero: Zero::Moments, recompute: Recompute::Full, ..of(4, 4) },
+        Layout { zero: Zero::Gradients, context: 2, ..of(2, 2) },
+        Layout { zero: Zero::Weights, ..of(3, 1) },
+        Layout { tensor: 4, experts: ExpertShards::Inner, ..of(1, 1) },
+    ]
+}
+
+#[test]
+fn each_expert_has_an_adapter() {
+    let rows: [(&str, &[&str]); 3] = [
+        ("qwen3-moe", &["q_proj", "gate_proj", "up_proj", "down_proj"]),
+        ("mixtral", &["q_proj", "w2"]),
+        ("deepseek-v2", &["q_proj", "gate_proj", "up_proj"]),
+    ];
+    for (row, (name, targets)) in rows.into_iter().enumerate() {
+        let layouts = layouts_of_experts().into_iter().enumerate();
+        let layouts = layouts.filter(|(number, _)| is_sampled(row + number, 3)).map(|(_, layout)| layout);
+        check(name, targets, &layouts.collect::<Vec<_>>());
+    }
+}
+
+/// The gradients of experts are as large as the experts, and no rank needs them whole.
+#[test]
+fn gradients_of_experts_become_gradients_of_factors_before_they_are_summed() {
+    let config = open(&fixture("qwen3-moe")).config;
+    let recipe = Recipe { global_batch: 4, seq: 6, lora: Some(all_linear()), ..Recipe::default() };
+    for zero in [Zero::None, Zero::Moments, Zero::Gradients] {
+        let layout = Layout { data: 4, expert: 2, zero, ..Layout::ONE };
+        let placed = &lower(&config, &recipe, &layout).unwrap().parts[0].1;
+        let program = &placed.program;
+        let ops = program.ops.values().iter();
+        let of_weights = ops.clone().filter(|op| matches!(op.kind, Kind::ExpertsGrad));
+        let of_weights: Vec<ValueId> = of_weights.flat_map(|op| op.results[2..].to_vec()).collect();
+        let readers = ops.filter(|op| op.operands.iter().any(|id| of_weights.contains(id)));
+        let mut readers = readers.map(|op| &op.kind).peekable();
+        assert!(readers.peek().is_some() && readers.all(|kind| !kind.is_collective()), "{zero:?}");
+        assert_eq!(of_weights.len(), 2 * config.mixtures().count(), "{zero:?}");
+    }
+}
+
+/// Starts a run with 4 sequences of 6 tokens a step.
+fn run(cann: &Arc<Cann>, model: &Model, recipe: &Recipe, layout: Layout) -> Trainer {
+    let recipe = Recipe { global_batch: 4, seq: 6, ..recipe.clone() };
+    Trainer::of_model(cann, model).recipe(recipe).layout(layout).start().unwrap()
+}
+
+fn all_linear() -> Lora {
+    "rank=2,alpha=4,targets=all-linear".parse().unwrap()
+}
+
+fn batch(model: &Model, step: u64) -> Batch {
+    Batch::scattered(step, 4, 6, model.config.vocab_size)
+}
+
+#[test]
+fn trained_adapters_of_experts_are_exported_with_the_names_of_peft() {
+    let (cann, model) = (cann(4), open(&fixture("qwen3-moe")));
+    let layout = Layout { data: 2, expert: 2, tensor: 2, micro_batch: 2, ..Layout::ONE };
+    let recipe = Recipe { lora: Some(all_linear()), ..Recipe::default() };
+    let mut trainer = run(&cann, &model, &recipe, layout);
+    for step in 0..2 {
+        trainer.step(&batch(&model, step)).unwrap();
+    }
+    let whole = whole_parts(&mut trainer);
+    let (folder, checkpoint) = saved(&mut trainer);
+    let exported = folder.path().join("adapter");
+    export_adapter(&checkpoint, &fixture("qwen3-moe"), &all_linear(), &exported).unwrap();
+    let file = Checkpoint::open_file(&exported.join("adapter_model.safetensors")).unwrap();
+    let mut of_experts = 0;
+    for (name, _) in file.tensors() {
+        let (layer, letter) = name.strip_prefix(PEFT_PREFIX).unwrap().split_once(".lora_").unwrap();
+        let Some((stack, index)) = stack_of(layer) else { continue };
+        let (_, numbers) = file.read_f32(name).unwrap();
+        let found: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let trained = &whole[&format!("{stack}.lora_{letter}")];
+        assert_eq!(found, trained[index * found.len()..][..found.len()], "{name}");
+        of_experts += 1;
+    }
+    let experts: usize = model.config.mixtures().map(|(_, mixture)| mixture.experts).sum();
+    assert_eq!(of_experts, experts * 3 * 2, "three projections, and two factors of each");
+    // The merged model has the loss of the next step, and so has a run that continues.
+    let expected = trainer.step(&batch(&model, 2)).unwrap().loss;
+    let merged = open(&fixture("qwen3-moe")).with_adapter(&exported).unwrap();
+    let one = Layout { micro_batch: 4, ..Layout::ONE };
+    let found = run(&cann, &merged, &Recipe::default(), one).step(&batch(&model, 2)).unwrap().loss;
+    assert!((found / expected - 1.0).abs() <= 1e-5, "{found} {expected}");
+    let mut resumed = run(&cann, &model, &recipe, one);
+    resumed.restore(&checkpoint, serde_json::from_value(checkpoint.index().state.clone()).unwrap()).unwrap();
+    let found = resumed.step(&batch(&model, 2)).unwrap().loss;
+    assert!((found / expected - 1.0).abs() <= 1e-5, "{found} {expected}");
+}
+
+#[test]
+fn experts_without_adapters_are_refused_by_name() {
+    let refused_by = |recipe: Recipe, name: &str, targets: &str| {
+        let config = open(&fixture(name)).config;
+        let lora = Some(format!("rank=2,alpha=4,targets={targets}").parse().unwrap());
+        compile(&config, &Recipe { lora, ..recipe }, &Layout::ONE, Target::ANY).unwrap_err().to_string()
+    };
+    let refused = |name: &str, targets: &str| refused_by(recipe(), name, targets);
+    let message = refused("gpt-oss", "q_proj+down_proj");
+    let text = "lora: targets: the experts of a layer are one tensor, so an expert has no adapter";
+    assert!(message.starts_with(text) && message.ends_with("found down_proj"), "{message}");
+    let message = refused("deepseek-v2", "kv_b_proj");
+    assert!(message.starts_with("lora: targets: latent attention multiplies queries by"), "{message}");
+    let message = refused("mixtral", "w1+w2");
+    assert!(message.contains("expected both of w1 and w3, or neither, found w1+w2"), "{message}");
+    let message = refused("mixtral", "gate_proj");
+    let names = "expected of k_proj, o_proj, q_proj, v_proj, w1, w2, w3 or all-linear, found gate_proj";
+    assert!(message.contains(names), "{message}");
+    let exact = Recipe { exact: true, global_batch: 4, ..recipe() };
+    let message = refused_by(exact, "qwen3-moe", "all-linear");
+    let text = "lora: targets: the gradients of adapters of experts have no fixed order of sums";
+    assert!(message.starts_with(text), "{message}");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::base::{Diagnostics, Id as _};
-use crate::placement::{Layout, Mesh, Pins, Placement, place};
+use crate::placement::{EXPERTS, Layout, Mesh, Pins, Placement, place};
+use crate::program::models::layer_of_weight;
 use crate::program::{Program, Role, ValueId};
 
 /// Adds the pins of adapters, and returns the placement under all pins.
@@ -24,7 +25,11 @@ pub(crate) fn with_adapters(
     if adapters.is_empty() {
         return Ok((base, placed));
     }
-    let base = adapters.iter().fold(base, |pins, (name, dims)| pins.value(name, dims));
+    let base = adapters.iter().fold(base, |pins, (name, dims)| {
+        let over_experts = dims.iter().any(|(_, axis)| *axis == EXPERTS);
+        let pins = pins.value(name, dims);
+        if over_experts { pins.used_sharded(name, EXPERTS) } else { pins }
+    });
     let placed = place(program, mesh, &base)?;
     Ok((base, placed))
 }
@@ -40,25 +45,31 @@ fn adapters<'a>(
     let mut by_tensor: FxHashMap<&str, ValueId> = FxHashMap::default();
     for (id, value) in params() {
         // The first param of a tensor is a matrix. Later ones may be scales of its rows.
-        let tensor = value.source.as_ref().map(|source| source.tensor.as_str());
-        tensor.into_iter().for_each(|tensor| _ = by_tensor.entry(tensor).or_insert(id));
+        let layer = value.source.as_ref().map(|source| layer_of_weight(&source.tensor));
+        layer.into_iter().for_each(|layer| _ = by_tensor.entry(layer).or_insert(id));
     }
-    let by_name: FxHashMap<&str, ValueId> = params().map(|(id, value)| (value.name.as_str(), id)).collect();
-    let weight_of = |name: &str, ending: &str| Some(format!("{}.weight", name.strip_suffix(ending)?));
+    let by_name: FxHashMap<&str, ValueId> =
+        params().map(|(id, value)| (layer_of_weight(&value.name), id)).collect();
     let mut layouts = Vec::new();
     for (_, value) in params() {
-        let inner = weight_of(&value.name, ".lora_A.weight");
-        let inner = inner.and_then(|tensor| by_tensor.get(tensor.as_str()));
-        let outer = weight_of(&value.name, ".lora_B.weight");
-        let Some(of) = inner.or_else(|| by_name.get(outer?.as_str())).copied() else { continue };
-        // `A` has the rank, then the last dims of the weight. `B` has the first dims, then the
-        // rank.
-        let own = 0..value.shape.rank() - 1;
-        let (first, shift) =
-            if inner.is_some() { (program.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
+        let (inner, outer) =
+            (value.name.strip_suffix(".lora_A.weight"), value.name.strip_suffix(".lora_B.weight"));
+        let Some(layer) = inner.or(outer) else { continue };
+        let of = inner.and_then(|layer| by_tensor.get(layer)).or_else(|| by_name.get(layer));
+        let Some(of) = of.copied() else { continue };
+        // `A` has the dims that count experts, the rank, then the last dims of the weight. `B` has
+        // the first dims of the weight, then the rank.
+        let stacked = value.source.as_ref().and_then(|source| source.stack(&value.shape).ok());
+        let stacked = stacked.map_or(0, |stack| stack.dims);
+        let (rank, of_weight) = (value.shape.rank(), program.values[of].shape.rank());
+        let own = |dim: usize| match inner {
+            None => Some(dim).filter(|dim| dim + 1 < rank),
+            Some(_) if dim < stacked => Some(dim),
+            Some(_) => (dim + rank).checked_sub(of_weight).filter(|dim| *dim > stacked),
+        };
         let cuts = stored[of.index()].named_dims(names).into_iter();
-        let shared = cuts.filter(|(dim, _)| (first..first + own.len()).contains(dim));
-        layouts.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));
+        let shared = cuts.filter_map(|(dim, axis)| Some((own(dim)?, axis)));
+        layouts.push((value.name.as_str(), shared.collect()));
     }
     layouts
 }

@@ -47,4 +47,5 @@ pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};
 pub use rope::{LengthDependence, Rope, RopeScaling, RotaryPairing};
 pub use tensors::Parameters;
+pub(crate) use tensors::TensorKind;
 pub(crate) use tower::TEXT_NAMES;

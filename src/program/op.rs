@@ -165,8 +165,8 @@ pub struct Row {
     pub is_collective: bool,
     /// Data exchanged between ranks during the computation.
     pub around: Option<OperandExchange>,
-    /// True if the result is a copy in another type. The copy of a param has the layout of the
-    /// param.
+    /// True if the result replaces the first operand: a copy in another type, or its sum with a
+    /// product. If this operand is a param, the result has the layout of the param.
     pub is_copy: bool,
     /// Operands that can be weights.
     pub weights: WeightOperands,

@@ -37,7 +37,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
     let mut inits: Vec<Option<Init>> = vec![None; program.values.len()];
     let mut origin: Vec<ValueId> = program.values.ids().collect();
     for op in program.ops.values() {
-        if let Kind::Cast { .. } = op.kind {
+        if op.kind.row().is_copy {
             origin[op.result().index()] = origin[op.operands[0].index()];
         }
         for operand in op.kind.row().weights.operands() {
@@ -70,7 +70,9 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
     for part in shards.parts() {
         let tensor = part.tensor();
         let Some(init) = inits.get(&tensor.name) else { continue };
-        let row: usize = tensor.shape.iter().skip(1).product();
+        let stack = tensor.source.as_ref().and_then(|source| source.stack(&tensor.shape).ok());
+        // Each tensor of a stack is a matrix.
+        let row: usize = tensor.shape.iter().skip(stack.map_or(0, |stack| stack.dims) + 1).product();
         let drawn = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
         let name = drawn.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
         let value = |element: u64| match init {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{DType, Diagnostic};
 use crate::exec::NamedTensors;
 use crate::program::grad::gradients;
-use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
+use crate::program::{Builder, Kind, Op, Operand, Program, Role, ValueId};
 
 /// Marks a param with a first moment from a compressed sum instead of a gradient.
 #[derive(Clone, Copy, Debug)]
@@ -294,18 +294,19 @@ pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Oper
     squares.into_iter().reduce(|sum, square| build.op(Kind::Total, &[sum, square]))
 }
 
-/// Returns the params of products and lookups, through casts. Biases and norms do not decay.
+/// Returns the params of products and lookups, through casts and scales. Biases and norms do not
+/// decay.
 pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
-    let casts: BTreeMap<ValueId, ValueId> = program
-        .ops
-        .values()
-        .iter()
-        .filter(|op| matches!(op.kind, Kind::Cast { .. }))
-        .map(|op| (op.result(), op.operands[0]))
-        .collect();
-    let products = program.ops.values().iter().filter(|op| !op.kind.row().weights.operands().is_empty());
+    let is_same = |op: &&Op| op.kind.row().is_copy || matches!(op.kind, Kind::Scale { .. });
+    let ops = program.ops.values().iter();
+    let origin_of: BTreeMap<ValueId, ValueId> =
+        ops.clone().filter(is_same).map(|op| (op.result(), op.operands[0])).collect();
+    let products = ops.filter(|op| !op.kind.row().weights.operands().is_empty());
     let operands = products.flat_map(|op| op.operands.iter().copied());
-    let origins = operands.map(|operand| casts.get(&operand).copied().unwrap_or(operand));
+    let origins = operands.map(|operand| {
+        let origins = std::iter::successors(Some(operand), |id| origin_of.get(id).copied());
+        origins.last().unwrap_or(operand)
+    });
     origins.filter(|id| program.values[*id].role == Role::Param).collect()
 }
 

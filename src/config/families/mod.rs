@@ -520,8 +520,9 @@ pub(crate) enum Projections<const N: usize> {
     Fused(&'static str),
 }
 
+#[cfg(test)]
 impl<const N: usize> Projections<N> {
-    pub(crate) const fn names(&self) -> &[&'static str] {
+    const fn names(&self) -> &[&'static str] {
         match self {
             Self::Each(names) => names,
             Self::Fused(name) => std::slice::from_ref(name),
@@ -530,15 +531,6 @@ impl<const N: usize> Projections<N> {
 }
 
 impl Tensors {
-    /// Returns the last parts of the names of linear layers other than the head.
-    pub(crate) fn linear(&self) -> Vec<&'static str> {
-        let attention = self.qkv.names().iter().chain([&self.attention_out]);
-        let all = attention.chain(self.gate_up.names()).chain([&self.down]);
-        let mut last: Vec<&str> = all.map(|name| name.rsplit('.').next().unwrap_or(name)).collect();
-        last.dedup();
-        last
-    }
-
     /// Returns the name of a layer's tensor.
     pub(crate) fn layer(&self, layer: usize, path: &str) -> String {
         format!("{}{layer}.{path}", self.layer_prefix)

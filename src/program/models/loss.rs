@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use crate::base::Diagnostic;
 use crate::base::{DType, KvType, Weights};
-use crate::config::{ALL_LINEAR, Lora, ModelConfig};
+use crate::config::{Lora, ModelConfig};
 use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
 
-use super::adapters::Adapters;
+use super::adapters::{Adapters, check_targets};
 use super::layers::{LayerInputs, Layers, TokenInputs};
 use super::routers::{RouterInputs, RouterLosses, RouterSums};
 use super::{input, trained};
@@ -85,13 +84,8 @@ pub fn loss(
     let total = build.matmul("bs,bs->", chosen, weights);
     let loss = build.op(Kind::Scale { by: -1.0 }, &[total]);
     let loss = build.name(loss, "loss");
-    for target in lora.into_iter().flat_map(|lora| &lora.targets).filter(|target| *target != ALL_LINEAR) {
-        let linear = config.family.table().tensors.linear();
-        if !linear.contains(&target.as_str()) {
-            let problem = Diagnostic::new("lora: targets", "no linear layer of the model is called so");
-            build
-                .problem(problem.expected(format!("of {} or {ALL_LINEAR}", linear.join(", "))).found(target));
-        }
+    if let Some(lora) = lora {
+        check_targets(build, config, lora);
     }
     let params = trained(build.program()).into_iter().map(|id| build.operand(id)).collect();
     let routers = routers.map(|sums| sums.of_all_layers(build));

@@ -170,8 +170,8 @@ impl LayerInputs<'_> {
                 sources
             }
         };
-        let gate_up = self.param(build, &name("experts.gate_up"), &[count, 2, f, h], gate_up_source.clone());
-        let down = self.param(build, &name("experts.down"), &[count, h, f], down_source.clone());
+        let gate_up = self.stack(build, &name("experts.gate_up"), &[count, 2, f, h], gate_up_source.clone());
+        let down = self.stack(build, &name("experts.down"), &[count, h, f], down_source.clone());
         if let Activation::Clipped { limit, slope } = mixture.activation {
             let [gate_up_bias, down_bias] = [
                 ("experts.gate_up_bias", &[count, 2, f][..], gate_up_source, "dims/0,21"),

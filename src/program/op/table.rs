@@ -286,11 +286,12 @@ super::ops! {
             Kind::AddMatMul { spec } => Ok(spec.added_rule()),
             _ => Err("not an add_matmul".to_owned()),
         },
-        dtype: |kind, dtypes| singles(kind, dtypes, 1),
         host: Host::One(host::add_matmul),
         npu: npu::add_matmul,
         adds_to: Some(0),
         grad: Some(grad::add_matmul),
+        is_copy: true,
+        weights: WeightOperands::Factors(&[1, 2]),
     }
     /// The product of `x` with a constant.
     Scale {
