@@ -272,6 +272,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
         pp: 1,
         schedule: Pipeline::OneForwardOneBackward,
         dp: 1,
+        ep: 1,
         zero: Zero::None,
         recompute: Recompute::None,
         micro_batch: 1,

@@ -1,4 +1,4 @@
-//! Dense decoders: grouped-query attention and one feed-forward block per layer.
+//! Decoders: grouped-query attention, and one feed-forward block or a mixture of experts per layer.
 
 use ascend_tp::base::Diagnostic;
 use ascend_tp::config::{AttentionPart, FeedForwardPart, ModelConfig};
@@ -23,7 +23,7 @@ impl FeedForward {
     }
 }
 
-/// Sizes of a dense decoder.
+/// Sizes of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoder {
     /// Number of decoder layers.
@@ -50,6 +50,37 @@ pub struct Decoder {
     pub tied_embeddings: bool,
     /// Window of some layers.
     pub window: Option<Window>,
+    /// Mixtures of experts of some layers.
+    pub experts: Option<Experts>,
+}
+
+/// Mixtures of experts of some layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// Number of layers with a mixture.
+    pub layers: usize,
+    /// Number of routed experts of a layer.
+    pub count: usize,
+    /// Number of routed experts of a token.
+    pub chosen: usize,
+    /// Width of a routed expert.
+    pub intermediate: usize,
+    /// Width of the expert that every token passes. 0 without one.
+    pub shared: usize,
+}
+
+impl Experts {
+    /// Reads the sizes of the first mixture.
+    fn of(config: &ModelConfig) -> Option<Self> {
+        let (_, mixture) = config.mixtures().next()?;
+        Some(Self {
+            layers: config.mixtures().count(),
+            count: mixture.experts,
+            chosen: mixture.chosen,
+            intermediate: mixture.intermediate_size,
+            shared: mixture.shared.map_or(0, |shared| shared.intermediate_size),
+        })
+    }
 }
 
 /// Sliding window of some layers.
@@ -65,14 +96,17 @@ impl Decoder {
     /// Refuses a model with layers that these sizes do not describe.
     ///
     /// # Errors
-    /// The first layer with a mixture of experts, or without grouped attention.
+    /// The first layer without grouped attention, or with another mixture than the first one.
     pub fn check(config: &ModelConfig) -> Result<(), Diagnostic> {
+        let first = config.mixtures().next().map(|(_, mixture)| mixture);
         let other = config.pattern.iter().enumerate().find_map(|(layer, described)| {
             let found = match (&described.attention, &described.feed_forward) {
                 (AttentionPart::Latent(_), _) => "latent attention",
                 (AttentionPart::GatedDelta(_), _) => "attention by the gated delta rule",
-                (_, FeedForwardPart::Mixture(_)) => "a mixture of experts",
-                (AttentionPart::Grouped(_), FeedForwardPart::Dense { .. }) => return None,
+                (_, FeedForwardPart::Mixture(mixture)) if Some(mixture) != first => {
+                    "a mixture of experts with other sizes than the first one"
+                }
+                (AttentionPart::Grouped(_), _) => return None,
             };
             Some((layer, found))
         });
@@ -81,7 +115,7 @@ impl Decoder {
                 format!("layer {layer}"),
                 "the planner of training does not predict this layer",
             )
-            .expected("grouped attention and a dense feed-forward part")
+            .expected("grouped attention, and the same sizes in all mixtures of experts")
             .found(found)),
             None => Ok(()),
         }
@@ -106,6 +140,7 @@ impl Decoder {
                 let windowed = config.attentions().filter(|attention| attention.window.is_some()).count();
                 Window { tokens, share: windowed as f64 / config.layers as f64 }
             }),
+            experts: Experts::of(config),
         }
     }
 
@@ -127,18 +162,46 @@ impl Decoder {
         self.hidden * (2 * self.query_width() + 2 * self.kv_width())
     }
 
-    /// Counts the product weights of a layer.
-    #[must_use]
-    pub const fn layer_parameters(&self) -> usize {
-        self.attention_parameters() + self.hidden * self.feed_forward.weights() * self.intermediate
+    /// Returns the mean over all layers: `dense` for layers with a feed-forward block, `mixture`
+    /// for layers with a mixture of experts.
+    pub(crate) fn mean(&self, dense: f64, mixture: impl FnOnce(&Experts) -> f64) -> f64 {
+        let Some(experts) = &self.experts else { return dense };
+        let share = experts.layers as f64 / self.layers as f64;
+        (1.0 - share) * dense + share * mixture(experts)
     }
 
-    /// Counts the product weights of a layer on one of `tp` cards. Each card beyond the key heads
-    /// copies one.
+    /// Counts the feed-forward weights of a mean layer on one of `tp` cards, without routed
+    /// experts.
+    fn common_parameters_on(&self, tp: usize) -> f64 {
+        let block = |width: usize| (self.feed_forward.weights() * width.div_ceil(tp)) as f64;
+        let mean = self.mean(block(self.intermediate), |of| block(of.shared) + of.count as f64);
+        self.hidden as f64 * mean
+    }
+
+    /// Counts the weights of this number of routed experts, as the mean of all layers.
+    fn routed_parameters(&self, experts: impl FnOnce(&Experts) -> usize) -> f64 {
+        let of_one = |of: &Experts| (self.hidden * self.feed_forward.weights() * of.intermediate) as f64;
+        self.mean(0.0, |of| of_one(of) * experts(of) as f64)
+    }
+
+    /// Counts the weights of routed experts of a mean layer, if `cards` cards share them.
     #[must_use]
-    pub const fn layer_parameters_on(&self, tp: usize) -> usize {
+    pub fn expert_parameters_on(&self, cards: usize) -> usize {
+        self.routed_parameters(|of| of.count.div_ceil(cards)) as usize
+    }
+
+    /// Counts the product weights of a mean layer.
+    #[must_use]
+    pub fn layer_parameters(&self) -> usize {
+        self.attention_parameters() + self.common_parameters_on(1) as usize + self.expert_parameters_on(1)
+    }
+
+    /// Counts the product weights of a mean layer on one of `tp` cards, without routed experts.
+    /// Each card beyond the key heads copies one.
+    #[must_use]
+    pub fn layer_parameters_on(&self, tp: usize) -> usize {
         let attention = 2 * self.query_width().div_ceil(tp) + 2 * self.kv_heads.div_ceil(tp) * self.head_dim;
-        self.hidden * (attention + self.feed_forward.weights() * self.intermediate.div_ceil(tp))
+        self.hidden * attention + self.common_parameters_on(tp) as usize
     }
 
     /// Counts the embedding or head parameters.
@@ -156,7 +219,7 @@ impl Decoder {
 
     /// Counts the product and embedding weights. Norms and biases are below a thousandth.
     #[must_use]
-    pub const fn parameters(&self) -> usize {
+    pub fn parameters(&self) -> usize {
         self.layers * self.layer_parameters() + self.table_parameters()
     }
 
@@ -173,11 +236,12 @@ impl Decoder {
         }
     }
 
-    /// Returns the forward operations per token. Masked scores count, as in published utilisations
-    /// (KOR, Megatron-LM).
+    /// Returns the forward operations per token, with the chosen experts alone. Masked scores
+    /// count, as in published utilisations (KOR, Megatron-LM).
     #[must_use]
     pub fn forward_flops_per_token(&self, tokens: usize) -> f64 {
-        let products = 2.0 * (self.layers * self.layer_parameters() + self.embedding_parameters()) as f64;
+        let active = self.layer_parameters_on(1) as f64 + self.routed_parameters(|of| of.chosen);
+        let products = 2.0 * (self.layers as f64 * active + self.embedding_parameters() as f64);
         products + self.layers as f64 * 8.0 * self.visible(tokens) * self.query_width() as f64
     }
 }

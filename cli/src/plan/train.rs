@@ -6,8 +6,8 @@ use std::fmt::Write;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
-use ascend_tp::train::Recipe;
 use ascend_tp::train::recipe::TrainingPrecision;
+use ascend_tp::train::{Layout, Recipe, check};
 use ascend_tp_machine::{Profile, Topology};
 use ascend_tp_planner::decoder::Decoder;
 use ascend_tp_planner::error_bar::{ErrorBar, PredictedTime};
@@ -15,6 +15,7 @@ use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::job::Job;
+use ascend_tp_planner::train::layer::Terms;
 use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{
     FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
@@ -95,17 +96,29 @@ impl PlanRequest<'_> {
     /// much work to compile.
     fn simulated(
         &self,
+        search: &Search<'_>,
         estimated: &[PredictedSplit],
         count: usize,
     ) -> Result<Option<Vec<PredictedSplit>>, Diagnostics> {
         let kernels = cards::kernels(false)?.kernels();
         let site = TrainingSite { profile: &self.profile, topology: &self.topology, kernels };
-        let job = |split: &PredictedSplit| {
-            let (seq, global_batch) = (self.sequence, self.global_batch);
-            let recipe = Recipe { seq, global_batch, pipeline: split.setting.schedule, ..Recipe::default() };
-            Some((Recipe { precision: TrainingPrecision::Bf16, ..recipe }, split.setting.layout()?))
+        let job = |split: &PredictedSplit| self.job(&split.setting);
+        if !simulated::is_little_work(self.config, estimated, count, job) {
+            return Ok(None);
+        }
+        // `train` refuses some splits, such as stages without a micro-batch each.
+        let is_trained = |split: &JobSplit| {
+            self.job(split).is_some_and(|(recipe, layout)| check(self.config, &recipe, &layout).is_ok())
         };
-        Ok(simulated::rank(self.config, estimated, count, site, job))
+        let candidates = search.best_of(count.max(SHORTLIST), is_trained);
+        Ok(simulated::rank(self.config, &candidates, count, site, job))
+    }
+
+    /// Returns the recipe and the layout of `train` with a split, if it has such a layout.
+    fn job(&self, split: &JobSplit) -> Option<(Recipe, Layout)> {
+        let (seq, global_batch) = (self.sequence, self.global_batch);
+        let recipe = Recipe { seq, global_batch, pipeline: split.schedule, ..Recipe::default() };
+        Some((Recipe { precision: TrainingPrecision::Bf16, ..recipe }, split.layout()?))
     }
 
     /// Returns the command that explains the step of our programs with a split. `None` if `train`
@@ -134,6 +147,7 @@ struct TrainPlanReport {
     model: String,
     parameters: u64,
     layers: usize,
+    has_experts: bool,
     card: &'static str,
     cards: usize,
     topology: String,
@@ -267,7 +281,7 @@ impl TrainPlanReport {
         }
         let count = request.top.max(1);
         let estimated = search.best(count.max(SHORTLIST));
-        let ranked = request.simulated(&estimated, count)?;
+        let ranked = request.simulated(&search, &estimated, count)?;
         let ranked_by = if ranked.is_some() { RankedBy::Simulation } else { RankedBy::Estimate };
         let best = ranked.unwrap_or_else(|| estimated.iter().copied().take(count).collect());
         // A setting fits, so a best setting exists.
@@ -289,6 +303,7 @@ impl TrainPlanReport {
             model: request.model.to_owned(),
             parameters: job.decoder.parameters() as u64,
             layers: job.decoder.layers,
+            has_experts: job.decoder.experts.is_some(),
             card: job.profile.soc.name(),
             cards: job.cards,
             topology: job.topology.name.clone(),
@@ -398,6 +413,7 @@ impl SettingLine {
     fn new(request: &PlanRequest<'_>, found: &PredictedSplit) -> Self {
         let PredictedSplit { setting, prediction } = found;
         let terms = prediction.terms.named().into_iter();
+        let terms = terms.filter(|(name, us)| *name != Terms::EXPERTS || *us > 0.0);
         let simulated_us = prediction.terms.simulated_us;
         let simulation = (simulated_us != 0.0).then_some(("simulation", simulated_us));
         Self {
@@ -515,7 +531,8 @@ fn render(report: &TrainPlanReport) -> String {
     let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
     let _ = writeln!(
         text,
-        "\nBest settings (fastest for each tp, pp and schedule; {})\n{}",
+        "\nBest settings (fastest for each tp, pp{} and schedule; {})\n{}",
+        if report.has_experts { ", ep" } else { "" },
         report.ranked_by.text(),
         best(&report.best)
     );
@@ -601,7 +618,7 @@ fn best(lines: &[SettingLine]) -> Table {
     ])
     .optional(["HFU", "bubble", "tokens/s/card"]);
     for (index, line) in lines.iter().enumerate() {
-        let exposed: f64 = ["tensor exchange", "context exchange", "copies' exchange"]
+        let exposed: f64 = ["tensor exchange", "context exchange", Terms::EXPERTS, "copies' exchange"]
             .into_iter()
             .map(|term| line.percent(term))
             .sum();

@@ -158,14 +158,14 @@ impl StepOptions {
 }
 
 fn axes(split: &JobSplit) -> MeshAxes {
-    let JobSplit { tp, cp, pp, dp, .. } = *split;
-    MeshAxes { stages: pp, data: dp, expert: 1, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
+    let JobSplit { tp, cp, pp, dp, ep, .. } = *split;
+    MeshAxes { stages: pp, data: dp, expert: ep, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
 }
 
 /// Formats a layout as command-line options.
 pub(crate) fn mesh_words(layout: &Layout) -> String {
-    let Layout { stages, data, context, tensor, micro_batch, .. } = *layout;
-    let axes = [("pp", stages), ("dp", data), ("cp", context), ("tp", tensor)];
+    let Layout { stages, data, expert, context, tensor, micro_batch, .. } = *layout;
+    let axes = [("pp", stages), ("dp", data / expert), ("ep", expert), ("cp", context), ("tp", tensor)];
     let axes = axes.iter().filter(|(name, size)| *size > 1 || *name == "tp");
     let axes: Vec<String> = axes.map(|(name, size)| format!("{name}={size}")).collect();
     format!("--mesh {} --micro-batch {micro_batch}", axes.join(","))

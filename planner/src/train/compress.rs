@@ -32,11 +32,13 @@ impl Summed {
         self.exchange_us + self.operators_us
     }
 
-    /// Returns the uncompressed sum and each of `ways`; empty without copies.
+    /// Returns the uncompressed sum and each of `ways`. Empty without copies, or if cards share
+    /// experts.
     #[must_use]
     pub fn all(job: &Job, setting: &JobSplit, ways: &[Compression]) -> Vec<Self> {
         let cards = copies(setting);
-        if cards < 2 {
+        // `train` does not compress the gradients of shared experts.
+        if cards < 2 || setting.ep > 1 {
             return Vec::new();
         }
         let parameters = job.decoder.parameters() as f64 / (setting.tp * setting.pp) as f64;

@@ -39,7 +39,7 @@ impl LayerOn {
 }
 
 /// Lists one axis, then every grid, fastest first. `None` on fewer than four cards, or if cards
-/// share a sequence.
+/// share a sequence, or for a model with experts.
 ///
 /// # Errors
 /// The compiler refuses a layout.
@@ -49,7 +49,7 @@ pub fn layers(
     setting: &JobSplit,
 ) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
     let rows: Vec<usize> = grid_rows(setting.tp).collect();
-    if rows.is_empty() || setting.cp > 1 {
+    if rows.is_empty() || setting.cp > 1 || job.decoder.experts.is_some() {
         return Ok(None);
     }
     let line = layer(config, job, setting, 1)?;

@@ -33,13 +33,19 @@ pub struct Terms {
     pub tensor_us: f64,
     /// Exposed exchanges of the context axis.
     pub context_us: f64,
+    /// Exchanges of tokens between cards that share experts.
+    pub experts_us: f64,
 }
 
 impl Terms {
-    /// Sums the five terms.
+    /// Name of [`Self::experts_us`].
+    pub const EXPERTS: &str = "experts' exchange";
+
+    /// Sums the six terms.
     #[must_use]
     pub fn total_us(&self) -> f64 {
-        self.products_us + self.attention_us + self.passes_us + self.tensor_us + self.context_us
+        let exchanges_us = self.tensor_us + self.context_us + self.experts_us;
+        self.products_us + self.attention_us + self.passes_us + exchanges_us
     }
 
     /// Returns `self` plus `times` times `other`.
@@ -51,6 +57,7 @@ impl Terms {
             passes_us: self.passes_us + times * other.passes_us,
             tensor_us: self.tensor_us + times * other.tensor_us,
             context_us: self.context_us + times * other.context_us,
+            experts_us: self.experts_us + times * other.experts_us,
         }
     }
 }
@@ -179,6 +186,30 @@ impl OperatorCosts<'_> {
         ]
     }
 
+    /// Forward, input-gradient and weight-gradient times of products of `rows` rows with `experts`
+    /// matrices `[k, n]`.
+    fn grouped(&self, experts: usize, rows: usize, k: usize, n: usize) -> [f64; 3] {
+        let dense = |dims: &[usize], access| LaunchOperand::dense(Element::Bf16, dims.to_vec(), access);
+        let groups = || LaunchOperand::dense(Element::I64, vec![experts], Access::Read);
+        let us = |operator, operands| {
+            let work = Work::of(&Launch { operator, operands });
+            OperatorCost::of(&self.job.profile, &work).duration_us * self.slowed
+        };
+        let product = |k: usize, n: usize| {
+            let weight = dense(&[experts, k, n], Access::Read);
+            let operands =
+                vec![dense(&[rows, k], Access::Read), weight, groups(), dense(&[rows, n], Access::Write)];
+            us("aclnnGroupedMatmulV4", operands)
+        };
+        let sums = vec![
+            dense(&[rows, k], Access::Read),
+            dense(&[rows, n], Access::Read),
+            groups(),
+            LaunchOperand::dense(Element::F32, vec![experts * k, n], Access::Update),
+        ];
+        [product(k, n), product(n, k), us("aclnnGroupedMatmulAdd", sums)]
+    }
+
     fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
         self.touch_us(elements, &[Element::Bf16].repeat(reads), &[Element::Bf16].repeat(writes))
     }
@@ -233,11 +264,15 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
         FeedForward::Gated => 2 * wide,
         FeedForward::Plain => wide,
     };
+    let mixture = mixture(costs);
+    let feed_forward = |kind: usize, of: [f64; 3], of_mixture: [[f64; 3]; 2]| -> [f64; 3] {
+        [0, 1, 2].map(|pass| decoder.mean(of[pass], |_| of_mixture[kind][pass]))
+    };
     let linears = [
         costs.linear(hidden, query + 2 * kv),
         costs.linear(query, hidden),
-        costs.linear(hidden, up),
-        costs.linear(wide, hidden),
+        feed_forward(0, costs.linear(hidden, up), mixture.products_us),
+        feed_forward(1, costs.linear(wide, hidden), mixture.products_us),
     ];
     let sum = |kind: usize| -> f64 { linears.iter().map(|linear| linear[kind]).sum() };
 
@@ -246,7 +281,7 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let norm_us = costs.pass_us(stream, 1, 1);
     let residual_us = 2.0 * costs.pass_us(stream, 2, 1);
     let rotated = count * (query + kv) as f64;
-    let inner = count * wide as f64;
+    let inner = decoder.mean(count * wide as f64, |_| mixture.inner);
     // Fused: rotation and transposing copy. Separate: two products, a sum, a negation, two halves,
     // a copy.
     let rotation =
@@ -256,7 +291,8 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
     let scores =
         if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
-    let passes_us = decoder.norms as f64 * norm_us + residual_us + rotation + function + scores;
+    let routing = decoder.mean(0.0, |_| mixture.passes_us);
+    let passes_us = decoder.norms as f64 * norm_us + residual_us + rotation + function + scores + routing;
 
     let attention_us = attention_us(costs);
     let whole = count * hidden as f64;
@@ -275,15 +311,25 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
         }
     };
     let (context_us, context_grad_us) = context_us(costs, query, kv, attention_us);
-    let forward = Terms { products_us: sum(0), attention_us, passes_us, tensor_us: tensor_us(0), context_us };
+    let experts_us = decoder.mean(0.0, |_| mixture.exchange_us);
+    let forward = Terms {
+        products_us: sum(0),
+        attention_us,
+        passes_us,
+        tensor_us: tensor_us(0),
+        context_us,
+        experts_us,
+    };
     let input_grad = Terms {
         products_us: sum(1),
         attention_us: ATTENTION_BACKWARD * attention_us,
         passes_us: PASSES_BACKWARD * passes_us,
         tensor_us: tensor_us(1),
         context_us: context_grad_us,
+        experts_us,
     };
-    let sums_us = costs.sums_us(decoder.layer_parameters_on(tp));
+    let routed = decoder.expert_parameters_on(tp * setting.ep);
+    let sums_us = costs.sums_us(decoder.layer_parameters_on(tp) + routed);
     let weight_grad = Terms { products_us: sum(2), passes_us: sums_us, ..Terms::default() };
     let again = match setting.recompute {
         Recompute::None => Terms::default(),
@@ -293,6 +339,51 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
         Recompute::Full | Recompute::Layers(_) => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
+}
+
+/// Costs of a mixture of experts for one micro-batch on one card.
+#[derive(Clone, Copy, Debug, Default)]
+struct MixtureTimes {
+    /// Forward, input-gradient and weight-gradient times: products before the gated function, then
+    /// after it.
+    products_us: [[f64; 3]; 2],
+    /// Elements of the gated function.
+    inner: f64,
+    /// Passes of the router, and copies of rows to experts and back.
+    passes_us: f64,
+    /// Gathering of tokens and scattering of results between cards that share experts.
+    exchange_us: f64,
+}
+
+/// Returns the costs of a mixture. Each card of the tensor axis has some of the experts, and each
+/// expert has as many rows.
+fn mixture(costs: &OperatorCosts<'_>) -> MixtureTimes {
+    let OperatorCosts { job, setting, tokens, .. } = *costs;
+    let Some(experts) = job.decoder.experts else { return MixtureTimes::default() };
+    let (hidden, weights) = (job.decoder.hidden, job.decoder.feed_forward.weights());
+    let (width, shared) = (experts.intermediate, experts.shared.div_ceil(setting.tp));
+    let held = experts.count.div_ceil(setting.tp * setting.ep);
+    let rows = (tokens * experts.chosen).div_ceil(setting.tp);
+    let routed = |k: usize, n: usize| costs.grouped(held, rows, k, n);
+    let shared_us = |k: usize, n: usize| if shared > 0 { costs.linear(k, n) } else { [0.0; 3] };
+    let router = costs.linear(hidden, experts.count);
+    let sum = |parts: &[[f64; 3]]| [0, 1, 2].map(|pass| parts.iter().map(|part| part[pass]).sum::<f64>());
+    let up = [routed(hidden, (weights - 1) * width), shared_us(hidden, (weights - 1) * shared), router];
+    let down = [routed(width, hidden), shared_us(shared, hidden)];
+    let scores = (tokens * experts.count) as f64;
+    let copies = (rows * hidden) as f64;
+    // Scores, choice, weights, and the copies of rows in both directions.
+    let passes_us = 4.0 * costs.touch_us(scores, &[Element::F32], &[Element::F32])
+        + costs.touch_us((tokens * hidden) as f64, &[Element::Bf16], &[Element::F32])
+        + 2.0 * costs.pass_us(copies, 1, 1);
+    let bytes = 2.0 * (setting.ep * tokens * hidden) as f64;
+    let exchange = |kind| exchange_us(job, kind, bytes, setting.data_stride(), setting.ep);
+    MixtureTimes {
+        products_us: [sum(&up), sum(&down)],
+        inner: (rows * width + tokens * shared) as f64,
+        passes_us,
+        exchange_us: exchange(Exchange::AllGather) + exchange(Exchange::ReduceScatter),
+    }
 }
 
 /// Exposed ring time of keys and values, forward and backward. Attention runs meanwhile.

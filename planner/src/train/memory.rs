@@ -8,7 +8,7 @@ use ascend_tp::train::{Recompute, Zero};
 
 use super::job::{Attention, Job};
 use super::setting::JobSplit;
-use crate::decoder::{Decoder, FeedForward};
+use crate::decoder::{Decoder, Experts, FeedForward};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
 /// Context, operator code and workspaces of the toolkit: a 910B process after its first operators
@@ -88,6 +88,10 @@ pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
 /// | maximum score and sum of exponentials (8 f32 each per head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
 /// | stored scores: softmax and its input, 2 f16 per token pair, masked or not | 2 heads × s | yes |
 /// | gate, up and their product (plain: two) | 3 f | yes |
+/// | of a mixture: inputs of all cards that share its experts | ep h | no |
+/// | f32 input of the router, its logits and its probabilities | 2 h + 4 experts | no |
+///
+/// The backward pass computes the rows of experts again.
 fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
@@ -100,14 +104,19 @@ fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
         Attention::Stored => 2.0 * (heads * job.sequence) as f64,
     };
     let attention = (query + 2.0 * kv + query + statistics) / tp;
-    let wide = |count: f64| count * intermediate as f64 / tp;
+    let wide = |count: f64, of_router: f64| {
+        let of = |width: usize| count * width as f64 / tp;
+        let gathered = (setting.ep * hidden) as f64;
+        let router = |of: &Experts| of_router * (2 * hidden + 4 * of.count) as f64;
+        job.decoder.mean(of(intermediate), |experts| of(experts.shared) + gathered + router(experts))
+    };
     let kept = match feed_forward {
         FeedForward::Gated => 3.0,
         FeedForward::Plain => 2.0,
     };
     2.0 * match setting.recompute {
-        Recompute::None => 4.0 * stream + attention + wide(kept),
-        Recompute::Selective => 2.0 * stream + attention + wide(kept - 1.0),
+        Recompute::None => 4.0 * stream + attention + wide(kept, 1.0),
+        Recompute::Selective => 2.0 * stream + attention + wide(kept - 1.0, 0.0),
         Recompute::Full | Recompute::Layers(_) => stream,
     }
 }
@@ -123,18 +132,29 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let a_layer = tokens * activation_bytes_per_token(job, setting);
     let whole_layer =
         tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recompute::None, ..*setting });
-    let wide = decoder.intermediate as f64 / tp;
-    let mut working =
-        2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
+    let (hidden, weights) = (decoder.hidden as f64, decoder.feed_forward.weights() as f64);
+    let block = |width: usize| 2.0 * hidden + weights * width as f64 / tp;
+    // Experts have rows for all copies of tokens, also for those of experts on other cards.
+    let rows = |of: &Experts| (setting.ep * of.chosen) as f64 * (hidden + weights * of.intermediate as f64);
+    let of_mixture = decoder.experts.map_or(0.0, |of| block(of.shared) + rows(&of));
+    let has_dense = decoder.experts.is_none_or(|of| of.layers < decoder.layers);
+    let of_dense = if has_dense { block(decoder.intermediate) } else { 0.0 };
+    let mut working = 2.0 * tokens * of_dense.max(of_mixture);
     if setting.recomputes_layers() {
         working += whole_layer;
     }
     if setting.zero == Zero::Weights {
-        let layer = decoder.layer_parameters_on(setting.tp) as f64;
+        let routed = decoder.expert_parameters_on(setting.tp * setting.ep);
+        let layer = (decoder.layer_parameters_on(setting.tp) + routed) as f64;
         working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
     let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
-    let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
+    // Cards that share experts have no copies of each other's experts.
+    let split = |[common, routed]: [f64; 2], each: f64, from: Zero| {
+        let of_experts = copies / setting.ep as f64;
+        let [common, routed] = [common, routed].map(|parameters| parameters * each);
+        if setting.zero >= from { common / copies + routed / of_experts } else { common + routed }
+    };
     (0..setting.pp)
         .map(|rank| {
             let own = || layers.iter().skip(rank).step_by(setting.pp);
@@ -148,14 +168,17 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
                 (true, false) | (false, true) => 1,
                 (false, false) => 0,
             };
-            let layers = own().sum::<usize>() * decoder.layer_parameters_on(setting.tp);
-            let parameters = layers as f64 + (tables * decoder.embedding_parameters()) as f64 / tp;
+            let layers = own().sum::<usize>();
+            let common = (layers * decoder.layer_parameters_on(setting.tp)) as f64
+                + (tables * decoder.embedding_parameters()) as f64 / tp;
+            let routed = (layers * decoder.expert_parameters_on(setting.tp * setting.ep)) as f64;
+            let parameters = [common, routed];
             let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
             JobMemory {
-                parameters: split(parameters * job.state.parameter, Zero::Weights),
-                gradients: split(parameters * job.state.gradient, Zero::Gradients),
-                optimizer: split(parameters * job.state.optimizer, Zero::Moments),
+                parameters: split(parameters, job.state.parameter, Zero::Weights),
+                gradients: split(parameters, job.state.gradient, Zero::Gradients),
+                optimizer: split(parameters, job.state.optimizer, Zero::Moments),
                 activations: alive * (largest * a_layer + kept * (whole_layer - a_layer)),
                 working: working.max(logits),
                 communicators,
@@ -180,7 +203,7 @@ pub fn fullest(job: &Job, setting: &JobSplit) -> JobMemory {
 /// One per axis with several cards, one for all copies and sequence shards if both exist, and one
 /// for all cards.
 fn communicators(setting: &JobSplit) -> usize {
-    let axes = [setting.tp, setting.cp, setting.pp, setting.dp];
+    let axes = [setting.tp, setting.cp, setting.pp, setting.dp, setting.ep];
     let several = axes.into_iter().filter(|cards| *cards > 1).count();
     let both = usize::from(setting.cp > 1 && setting.dp > 1);
     several + both + usize::from(several > 1)
@@ -188,6 +211,7 @@ fn communicators(setting: &JobSplit) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp::config::ModelConfig;
     use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
@@ -212,6 +236,7 @@ mod tests {
                 vocabulary: 51_200,
                 tied_embeddings: true,
                 window: None,
+                experts: None,
             },
             sequence: 2048,
             global_batch: 64,
@@ -239,6 +264,7 @@ mod tests {
         pp: 8,
         schedule: Pipeline::Interleaved { chunks: 3 },
         dp: 1,
+        ep: 1,
         zero: Zero::None,
         recompute: Recompute::None,
         micro_batch: 1,
@@ -259,6 +285,36 @@ mod tests {
         // The last stage copies the tied embedding for its head.
         let parameters = (job.decoder.parameters() + job.decoder.embedding_parameters()) as f64 / 8.0;
         assert!((state / (18.0 * parameters) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_card_holds_the_experts_of_its_shard() {
+        let config = ModelConfig::preset("qwen3-30b-a3b").unwrap();
+        let (profile, topology) = (Profile::of(Soc::Ascend910B2), Topology::atlas_a2(8));
+        let job = Job::new(&config, 4096, 64, 64, profile, topology);
+        let split = JobSplit {
+            tp: 4,
+            pp: 1,
+            dp: 16,
+            schedule: Pipeline::OneForwardOneBackward,
+            recompute: Recompute::Full,
+            ..SETTING
+        };
+        let memory = |ep, zero| fullest(&job, &JobSplit { ep, zero, ..split });
+        // 128 experts of three matrices 768 · 2048 in 48 layers, of 2, 4 and 12 bytes.
+        let experts = 48.0 * 128.0 * 3.0 * 768.0 * 2048.0;
+        let of = |memory: JobMemory| [memory.parameters, memory.gradients, memory.optimizer];
+        let [few, many] = [8, 16].map(|ep| of(memory(ep, Zero::None)));
+        let state = [job.state.parameter, job.state.gradient, job.state.optimizer];
+        for (kind, each) in state.into_iter().enumerate() {
+            let fewer = experts * each * (0.25 / 8.0 - 0.25 / 16.0);
+            assert!((few[kind] - many[kind] - fewer).abs() < 1.0, "{kind}: {few:?} {many:?}");
+        }
+        // ZeRO shards the state of an expert over its copies, so both axes hold as much.
+        let [few, many] = [8, 16].map(|ep| memory(ep, Zero::Moments).optimizer);
+        assert!((few / many - 1.0).abs() < 1e-9, "{few} {many}");
+        let all = job.decoder.parameters() as f64 / 1e9;
+        assert!((all / (config.parameters().total as f64 / 1e9) - 1.0).abs() < 1e-3, "{all}");
     }
 
     #[test]

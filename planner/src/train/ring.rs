@@ -25,12 +25,12 @@ pub struct KeysOn {
     pub mask_bytes: f64,
 }
 
-/// Returns both costs; `None` if each card has whole sequences.
+/// Returns both costs. `None` if each card has whole sequences, or for a model with experts.
 ///
 /// # Errors
 /// The compiler refuses a layout.
 pub fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<KeysOn>, Diagnostics> {
-    if setting.cp == 1 {
+    if setting.cp == 1 || job.decoder.experts.is_some() {
         return Ok(None);
     }
     let residual = if setting.sequence_parallel { Residual::Seq } else { Residual::Replicate };

@@ -49,10 +49,10 @@ pub struct Search<'a> {
     model_times: BTreeMap<TimesKey, ModelTimes>,
 }
 
-type TimesKey = (usize, bool, usize, usize, Recompute);
+type TimesKey = (usize, bool, usize, usize, usize, Recompute);
 
 const fn times_key(setting: &JobSplit) -> TimesKey {
-    (setting.tp, setting.sequence_parallel, setting.cp, setting.micro_batch, setting.recompute)
+    (setting.tp, setting.sequence_parallel, setting.cp, setting.ep, setting.micro_batch, setting.recompute)
 }
 
 /// Required values of some keys: `tp=16`, `pp=4,recompute=none`.
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
         PredictedSplit { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
     }
 
-    /// Returns the `count` fastest settings with different tp, pp or kind of schedule.
+    /// Returns the `count` fastest settings with different tp, pp, ep or kind of schedule.
     #[must_use]
     pub fn best(&self, count: usize) -> Vec<PredictedSplit> {
         self.best_of(count, |_| true)
@@ -195,7 +195,9 @@ impl<'a> Search<'a> {
 
     /// Returns the wanted settings of [`Self::best`].
     pub fn best_of(&self, count: usize, is_wanted: impl Fn(&JobSplit) -> bool) -> Vec<PredictedSplit> {
-        let kind = |setting: &JobSplit| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
+        let kind = |setting: &JobSplit| {
+            (setting.tp, setting.pp, setting.ep, std::mem::discriminant(&setting.schedule))
+        };
         let mut best: Vec<PredictedSplit> = Vec::new();
         for candidate in self.fitting.iter().filter(|candidate| is_wanted(&candidate.setting)) {
             if best.len() == count
@@ -306,31 +308,49 @@ fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
                 if dp > job.global_batch {
                     continue;
                 }
-                let share = job.global_batch.div_ceil(dp);
-                for micro_batch in MICRO_BATCHES.into_iter().filter(|size| share.is_multiple_of(*size)) {
-                    let micro_batches = share / micro_batch;
-                    for schedule in schedules(decoder.layers, pp, micro_batches) {
-                        for zero in zeros(dp * cp, pp) {
-                            for recompute in RECOMPUTES {
-                                for sequence_parallel in [true, false] {
-                                    if sequence_parallel && tp == 1 {
-                                        continue;
-                                    }
-                                    found(JobSplit {
-                                        tp,
-                                        sequence_parallel,
-                                        cp,
-                                        pp,
-                                        schedule,
-                                        dp,
-                                        zero: *zero,
-                                        recompute,
-                                        micro_batch,
-                                        order: RankOrder::DataInside,
-                                    });
-                                }
-                            }
+                let of_axes = JobSplit { tp, cp, pp, dp, ..SPLIT };
+                for ep in divisors(dp).take_while(|ep| *ep <= most_shares(job)) {
+                    settings_of(job, JobSplit { ep, ..of_axes }, &mut found);
+                }
+            }
+        }
+    }
+}
+
+/// A split over one card.
+const SPLIT: JobSplit = JobSplit {
+    tp: 1,
+    sequence_parallel: false,
+    cp: 1,
+    pp: 1,
+    schedule: Pipeline::OneForwardOneBackward,
+    dp: 1,
+    ep: 1,
+    zero: Zero::None,
+    recompute: Recompute::None,
+    micro_batch: 1,
+    order: RankOrder::DataInside,
+};
+
+/// Returns the largest number of cards that share the experts of a layer.
+fn most_shares(job: &Job) -> usize {
+    job.decoder.experts.map_or(1, |experts| experts.count)
+}
+
+/// Finds the settings of these axes.
+fn settings_of(job: &Job, axes: JobSplit, mut found: impl FnMut(JobSplit)) {
+    let JobSplit { tp, cp, pp, dp, .. } = axes;
+    let share = job.global_batch.div_ceil(dp);
+    for micro_batch in MICRO_BATCHES.into_iter().filter(|size| share.is_multiple_of(*size)) {
+        for schedule in schedules(job.decoder.layers, pp, share / micro_batch) {
+            for zero in zeros(dp * cp, pp) {
+                for recompute in RECOMPUTES {
+                    for sequence_parallel in [true, false] {
+                        if sequence_parallel && tp == 1 {
+                            continue;
                         }
+                        let zero = *zero;
+                        found(JobSplit { sequence_parallel, schedule, zero, recompute, micro_batch, ..axes });
                     }
                 }
             }
@@ -404,6 +424,13 @@ fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     }
     if let Some(obstacle) = number("cp").and_then(|cp| context_obstacle(job, tp.unwrap_or(1), cp)) {
         return obstacle;
+    }
+    let most = most_shares(job);
+    if let Some(ep) = number("ep").filter(|ep| *ep > most) {
+        return match job.decoder.experts {
+            None => format!("the model has no experts that {ep} cards could share"),
+            Some(_) => format!("{ep} cards cannot share {most} experts"),
+        };
     }
     for key in ["cp", "pp", "dp"] {
         if let Some(count) = number(key)
@@ -515,6 +542,7 @@ mod tests {
             ("tp=128", "64 cards do not divide by 128"),
             ("cp=3", "a sequence of 4096 does not divide by 3 shards"),
             ("pp=64 tp=2", "64 cards do not divide by 128"),
+            ("ep=2", "the model has no experts that 2 cards could share"),
             ("pp=2 zero=3", "ZeRO 2 and 3 a pipeline of one stage"),
         ] {
             let SearchVerdict::Impossible(found) = why(text) else { panic!("{text}") };

@@ -47,6 +47,8 @@ pub struct JobSplit {
     pub schedule: Pipeline,
     /// Number of model copies.
     pub dp: usize,
+    /// Number of copies that share the routed experts. A divisor of `dp`.
+    pub ep: usize,
     /// State sharded over the copies.
     pub zero: Zero,
     /// Recomputation in the backward pass.
@@ -63,6 +65,7 @@ impl JobSplit {
     pub fn layout(&self) -> Option<Layout> {
         let layout = Layout {
             data: self.dp,
+            expert: self.ep,
             context: self.cp,
             tensor: self.tp,
             stages: self.pp,
@@ -76,8 +79,8 @@ impl JobSplit {
     }
 
     /// Keys for [`Self::value`], in print order.
-    pub const KEYS: [&'static str; 10] =
-        ["tp", "sp", "cp", "pp", "schedule", "dp", "zero", "recompute", "micro", "order"];
+    pub const KEYS: [&'static str; 11] =
+        ["tp", "sp", "cp", "pp", "schedule", "dp", "ep", "zero", "recompute", "micro", "order"];
 
     /// Returns the value of a key as text.
     #[must_use]
@@ -89,6 +92,7 @@ impl JobSplit {
             "pp" => self.pp.to_string(),
             "schedule" => self.schedule.to_string(),
             "dp" => self.dp.to_string(),
+            "ep" => self.ep.to_string(),
             "zero" => self.zero.stage().to_string(),
             "recompute" => self.recompute.to_string(),
             "micro" => self.micro_batch.to_string(),
@@ -135,8 +139,10 @@ impl JobSplit {
 }
 
 impl fmt::Display for JobSplit {
+    /// Prints all keys, without `ep=1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, key) in Self::KEYS.into_iter().enumerate() {
+        let keys = Self::KEYS.into_iter().filter(|key| *key != "ep" || self.ep > 1);
+        for (index, key) in keys.enumerate() {
             let value = self.value(key).unwrap_or_default();
             write!(f, "{}{key}={value}", if index > 0 { " " } else { "" })?;
         }

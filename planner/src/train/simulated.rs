@@ -139,6 +139,26 @@ fn work(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> usize {
     config.layers * passes * plans
 }
 
+/// Returns how many of the jobs are together little work to compile.
+fn little<'a>(config: &ModelConfig, jobs: impl Iterator<Item = &'a (Recipe, Layout)>) -> usize {
+    let sums = jobs.scan(0, |sum, (recipe, layout)| {
+        *sum += work(config, recipe, layout);
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= MOST_WORK).count()
+}
+
+/// Returns whether [`rank`] can simulate `count` of these candidates.
+pub fn is_little_work(
+    config: &ModelConfig,
+    candidates: &[PredictedSplit],
+    count: usize,
+    job: impl Fn(&PredictedSplit) -> Option<(Recipe, Layout)>,
+) -> bool {
+    let jobs: Vec<(Recipe, Layout)> = candidates.iter().filter_map(job).collect();
+    little(config, jobs.iter()) >= count.min(jobs.len())
+}
+
 /// Returns candidates by the simulated times of their steps, at most `count`, fastest first.
 ///
 /// `job` returns the recipe and layout of `train` for a candidate, if there are any. Candidates are
@@ -153,11 +173,7 @@ pub fn rank(
 ) -> Option<Vec<PredictedSplit>> {
     let jobs: Vec<(&PredictedSplit, (Recipe, Layout))> =
         candidates.iter().filter_map(|candidate| Some((candidate, job(candidate)?))).collect();
-    let little = jobs.iter().scan(0, |sum, (_, (recipe, layout))| {
-        *sum += work(config, recipe, layout);
-        (*sum <= MOST_WORK).then_some(())
-    });
-    let little = little.count();
+    let little = little(config, jobs.iter().map(|(_, job)| job));
     if little < count.min(jobs.len()) {
         return None;
     }

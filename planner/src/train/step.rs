@@ -36,13 +36,14 @@ pub struct StepTerms {
 impl StepTerms {
     /// Returns names and times of an estimate in print order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, f64); 10] {
+    pub const fn named(&self) -> [(&'static str, f64); 11] {
         [
             ("products", self.work.products_us),
             ("attention", self.work.attention_us),
             ("passes", self.work.passes_us),
             ("tensor exchange", self.work.tensor_us),
             ("context exchange", self.work.context_us),
+            (Terms::EXPERTS, self.work.experts_us),
             ("recompute", self.again_us),
             ("bubble", self.bubble_us),
             ("copies' exchange", self.sync_us),
@@ -181,7 +182,11 @@ fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> ExposedGather
     let tables = decoder.parameters() - decoder.layers * decoder.layer_parameters();
     let parameters =
         decoder.layer_parameters_on(setting.tp) as f64 + tables as f64 / (decoder.layers * setting.tp) as f64;
-    let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
+    let routed = decoder.expert_parameters_on(setting.tp * setting.ep) as f64;
+    let copies_us = |exchange, bytes: f64| {
+        copies_us(job, setting, exchange, bytes * parameters)
+            + experts_us(job, setting, exchange, bytes * routed)
+    };
     let gather =
         if setting.zero == Zero::Weights { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
     let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
@@ -211,6 +216,16 @@ pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
 
+/// Returns the time of an exchange between the copies of routed experts.
+fn experts_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes: f64) -> f64 {
+    if setting.ep == 1 {
+        return if bytes > 0.0 { copies_us(job, setting, exchange, bytes) } else { 0.0 };
+    }
+    let stride = setting.data_stride() * setting.ep;
+    exchange_us(job, exchange, bytes, stride, setting.dp / setting.ep)
+        + exchange_us(job, exchange, bytes, setting.tp, setting.cp)
+}
+
 fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
@@ -228,17 +243,18 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     let tables = usize::from(rank == 0) + usize::from(rank + 1 == setting.pp && !job.decoder.tied_embeddings);
     let tables = (tables * job.decoder.embedding_parameters()) as f64 / setting.tp as f64;
     let parameters = (layers * job.decoder.layer_parameters_on(setting.tp)) as f64 + tables;
-    let bytes = |bytes: f64| bytes * parameters;
+    let routed = (layers * job.decoder.expert_parameters_on(setting.tp * setting.ep)) as f64;
+    let sum = |exchange, bytes: f64| {
+        copies_us(job, setting, exchange, bytes * parameters)
+            + experts_us(job, setting, exchange, bytes * routed)
+    };
     let (gradients, gathered) = match setting.zero {
-        Zero::None => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
+        Zero::None => (sum(Exchange::AllReduce, job.state.gradient), 0.0),
         // Gradients leave with each micro-batch.
-        Zero::Gradients | Zero::Weights => {
-            (0.0, copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)))
+        Zero::Gradients | Zero::Weights => (0.0, sum(Exchange::AllGather, job.state.parameter)),
+        Zero::Moments => {
+            (sum(Exchange::ReduceScatter, job.state.gradient), sum(Exchange::AllGather, job.state.parameter))
         }
-        Zero::Moments => (
-            copies_us(job, setting, Exchange::ReduceScatter, bytes(job.state.gradient)),
-            copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
-        ),
     };
     // Each layer is a bucket. Gradients overlap with the last backward pass, parameters with the
     // first forward pass. One bucket of each stays exposed. Shared links are available only outside
@@ -363,6 +379,7 @@ mod tests {
         pp: 4,
         schedule: Pipeline::Interleaved { chunks: 5 },
         dp: 2,
+        ep: 1,
         zero: Zero::Moments,
         recompute: Recompute::None,
         micro_batch: 1,

@@ -66,6 +66,7 @@ impl PublishedModel {
             norms: size("norms")?.unwrap_or(2),
             has_head_norms: says("head_norms", "y"),
             window: size("window")?.map(|tokens| Window { tokens, share }),
+            experts: None,
         };
         Ok(Self {
             decoder,

@@ -250,6 +250,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
             _ => Pipeline::OneForwardOneBackward,
         },
         dp,
+        ep: 1,
         zero: zero(point, pp),
         recompute: if recomputes { Recompute::Full } else { Recompute::None },
         micro_batch: needed("mbs")?,
