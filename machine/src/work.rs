@@ -2,6 +2,8 @@
 //!
 //! Unlisted operators count as one pass over their tensors with one operation per element.
 
+mod others;
+
 use crate::launch::{Access, Element, Launch, LaunchOperand, OperandLayout};
 
 /// A matrix product, `batch` times `[m, k] × [k, n]`.
@@ -260,7 +262,9 @@ impl Work {
         let class = CLASSES
             .iter()
             .find(|(name, _)| *name == launch.operator)
-            .map_or(OperatorClass::Pass(1.0), |(_, class)| *class);
+            .map(|(_, class)| *class)
+            .or_else(|| others::class(launch.operator))
+            .unwrap_or(OperatorClass::Pass(1.0));
         let mut work = Self::pass(&launch.operands);
         match class {
             OperatorClass::Product(first) => work.product(&launch.operands, first),

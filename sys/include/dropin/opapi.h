@@ -1023,6 +1023,288 @@ ACLNN_OPERATOR(aclnnSoftsign, const aclTensor *self, aclTensor *out)
 /** @since 9.x */
 ACLNN_OPERATOR(aclnnSwigluClamp, const aclTensor *x, double limit, aclTensor *y)
 
+/* Random numbers of other programs */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceUniformTensor, const aclTensor *self_ref, double from, double to,
+    const aclTensor *seed_tensor, const aclTensor *offset_tensor, uint64_t offset)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceNormalTensor, const aclTensor *self_ref, float mean, float std,
+    const aclTensor *seed_tensor, const aclTensor *offset_tensor, int64_t offset)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceRandomTensor, const aclTensor *self_ref, int64_t from, int64_t to,
+    const aclTensor *seed_tensor, const aclTensor *offset_tensor, int64_t offset)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMultinomialTensor, const aclTensor *self, int64_t numsamples, bool replacement,
+    const aclTensor *seed_tensor, const aclTensor *offset_tensor, int64_t offset, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnDropoutGenMaskV2Tensor, const aclIntArray *shape, double prob, const aclTensor *seed_tensor,
+    const aclTensor *offset_tensor, int64_t offset, aclDataType prob_data_type, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceBernoulliTensor, const aclTensor *self_ref, const aclTensor *prob, int64_t seed,
+    int64_t offset)
+ACLNN_OPERATOR(aclnnNormalTensorTensor, const aclTensor *mean, const aclTensor *std, int64_t seed, int64_t offset,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnNormalTensorFloat, const aclTensor *mean, float std, int64_t seed, int64_t offset,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnNormalFloatTensor, float mean, const aclTensor *std, int64_t seed, int64_t offset,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnNormalFloatFloat, float mean, float std, int64_t seed, int64_t offset, aclTensor *out)
+ACLNN_OPERATOR(aclnnRandperm, int64_t n, int64_t seed, int64_t offset, aclTensor *out)
+ACLNN_OPERATOR(aclnnRReluWithNoise, const aclTensor *self, const aclTensor *noise, const aclScalar *lower,
+    const aclScalar *upper, bool training, int64_t seed, int64_t offset, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceRReluWithNoise, aclTensor *self_ref, aclTensor *noise, const aclScalar *lower,
+    const aclScalar *upper, bool training, int64_t seed, int64_t offset)
+
+/* Searches, bags and positions */
+ACLNN_OPERATOR(aclnnSearchSorted, const aclTensor *sorted_sequence, const aclTensor *self, bool out_int32,
+    bool right, const aclTensor *sorter, aclTensor *out)
+ACLNN_OPERATOR(aclnnSearchSorteds, const aclTensor *sorted_sequence, const aclScalar *self, bool out_int32,
+    bool right, const aclTensor *sorter, aclTensor *out)
+ACLNN_OPERATOR(aclnnEmbeddingBag, const aclTensor *weight, const aclTensor *indices, const aclTensor *offsets,
+    bool scale_grad_by_freq, int64_t mode, bool sparse, const aclTensor *per_sample_weights,
+    bool include_last_offset, int64_t padding_idx, aclTensor *output, aclTensor *offset2bag, aclTensor *bag_size,
+    aclTensor *max_indices)
+ACLNN_OPERATOR(aclnnEmbeddingRenorm, aclTensor *self_ref, const aclTensor *indices, double max_norm,
+    double norm_type)
+ACLNN_OPERATOR(aclnnRenorm, const aclTensor *self, const aclScalar *p, int64_t dim, const aclScalar *max_norm,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceRenorm, aclTensor *self_ref, const aclScalar *p, int64_t dim, const aclScalar *max_norm)
+ACLNN_OPERATOR(aclnnIndexCopy, aclTensor *self_ref, int64_t dim, const aclTensor *index, const aclTensor *source,
+    aclTensor *out_ref)
+ACLNN_OPERATOR(aclnnScatterNdUpdate, aclTensor *var_ref, const aclTensor *indices, const aclTensor *updates)
+ACLNN_OPERATOR(aclnnNanMedian, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnNanMedianDim, const aclTensor *self, int64_t dim, bool keep_dim, aclTensor *values_out,
+    aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnReduceNansum, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclDataType dtype,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnMaxUnpool2d, const aclTensor *self, const aclTensor *indices, const aclIntArray *output_size,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnMaxUnpool3d, const aclTensor *self, const aclTensor *indices, const aclIntArray *output_size,
+    const aclIntArray *stride, const aclIntArray *padding, aclTensor *out_ref)
+ACLNN_OPERATOR(aclnnAffineGrid, const aclTensor *theta, const aclIntArray *size, bool align_corners,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnGridSampler2D, const aclTensor *input, const aclTensor *grid, int64_t interpolation_mode,
+    int64_t padding_mode, bool align_corners, aclTensor *out)
+ACLNN_OPERATOR(aclnnGridSampler3D, const aclTensor *input, const aclTensor *grid, int64_t interpolation_mode,
+    int64_t padding_mode, bool align_corners, aclTensor *out)
+ACLNN_OPERATOR(aclnnGridSampler2DBackward, const aclTensor *grad_output, const aclTensor *input,
+    const aclTensor *grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners,
+    const aclBoolArray *output_mask, aclTensor *input_grad, aclTensor *grid_grad)
+ACLNN_OPERATOR(aclnnGridSampler3DBackward, const aclTensor *grad_output, const aclTensor *input,
+    const aclTensor *grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners,
+    const aclBoolArray *output_mask, aclTensor *input_grad, aclTensor *grid_grad)
+ACLNN_OPERATOR(aclnnChannelShuffle, const aclTensor *self, int64_t groups, aclTensor *out)
+ACLNN_OPERATOR(aclnnPdist, const aclTensor *self, float p, aclTensor *out)
+ACLNN_OPERATOR(aclnnLinalgQr, const aclTensor *self, int64_t mode, aclTensor *q, aclTensor *r)
+ACLNN_OPERATOR(aclnnMultilabelMarginLoss, const aclTensor *self, const aclTensor *target, int64_t reduction,
+    aclTensor *out, aclTensor *is_target)
+ACLNN_OPERATOR(aclnnForeachRoundOffNumber, const aclTensorList *x, const aclTensor *round_mode,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachRoundOffNumberV2, const aclTensorList *x, const aclScalar *round_mode,
+    aclTensorList *out)
+ACLNN_OPERATOR(aclnnFakeQuantPerTensorAffineCachemask, const aclTensor *self, const aclTensor *scale,
+    const aclTensor *zero_point, float fake_quant_enbled, int64_t quant_min, int64_t quant_max, aclTensor *out,
+    aclTensor *mask)
+ACLNN_OPERATOR(aclnnFakeQuantPerChannelAffineCachemask, const aclTensor *self, const aclTensor *scale,
+    const aclTensor *zero_point, int64_t axis, int64_t quant_min, int64_t quant_max, aclTensor *out,
+    aclTensor *mask)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAmpUpdateScale, const aclTensor *current_scale, const aclTensor *growth_tracker,
+    const aclTensor *found_inf, double growth_factor, double backoff_factor, int64_t growth_interval,
+    const aclTensor *updated_scale_out, const aclTensor *updated_growth_tracker_out)
+
+/* Norms and quantisation of other programs */
+ACLNN_OPERATOR(aclnnAddLayerNorm, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    const aclTensor *beta, const aclTensor *bias_optional, double epsilon, bool additional_output,
+    const aclTensor *y_out, const aclTensor *mean_out, const aclTensor *rstd_out, const aclTensor *x_out)
+ACLNN_OPERATOR(aclnnAddLayerNormGrad, const aclTensor *dy, const aclTensor *x1, const aclTensor *x2,
+    const aclTensor *rstd, const aclTensor *mean, const aclTensor *gamma, const aclTensor *dsum_optional,
+    const aclTensor *dx_out, const aclTensor *dgamma_out, const aclTensor *dbeta_out)
+ACLNN_OPERATOR(aclnnDeepNorm, const aclTensor *x, const aclTensor *gx, const aclTensor *beta,
+    const aclTensor *gamma, double alpha, double epsilon, const aclTensor *mean_out, const aclTensor *rstd_out,
+    const aclTensor *y_out)
+ACLNN_OPERATOR(aclnnDeepNormGrad, const aclTensor *dy, const aclTensor *x, const aclTensor *gx,
+    const aclTensor *gamma, const aclTensor *mean, const aclTensor *rstd, double alpha, const aclTensor *dx_out,
+    const aclTensor *dgx_out, const aclTensor *dbeta_out, const aclTensor *dgamma_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceAddRmsNorm, aclTensor *x1_ref, aclTensor *x2_ref, const aclTensor *gamma,
+    double epsilon, const aclTensor *rstd_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAddRmsNormCast, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    double epsilon, const aclTensor *y1_out, const aclTensor *y2_out, const aclTensor *rstd_out,
+    const aclTensor *x_out)
+ACLNN_OPERATOR(aclnnAddRmsNormQuant, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    const aclTensor *scales1, const aclTensor *scales2_optional, const aclTensor *zero_points1_optional,
+    const aclTensor *zero_points2_optional, int64_t axis, double epsilon, bool div_mode, const aclTensor *y1_out,
+    const aclTensor *y2_out, const aclTensor *x_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAddRmsNormQuantV2, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    const aclTensor *scales1, const aclTensor *scales2_optional, const aclTensor *zero_points1_optional,
+    const aclTensor *zero_points2_optional, const aclTensor *beta_optional, int64_t axis, double epsilon,
+    bool div_mode, aclTensor *y1_out, aclTensor *y2_out, aclTensor *x_out, aclTensor *rms_norm_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnRmsNormQuant, const aclTensor *x, const aclTensor *gamma, const aclTensor *beta,
+    const aclTensor *scale, const aclTensor *offset, double epsilon, aclTensor *y)
+ACLNN_OPERATOR(aclnnAddRmsNormDynamicQuant, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    const aclTensor *smooth_scale1_optional, const aclTensor *smooth_scale2_optional, double epsilon,
+    const aclTensor *y1_out, const aclTensor *y2_out, const aclTensor *x_out, const aclTensor *scale1_out,
+    const aclTensor *scale2_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAddRmsNormDynamicQuantV2, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+    const aclTensor *smooth_scale1_optional, const aclTensor *smooth_scale2_optional,
+    const aclTensor *beta_optional, double epsilon, const aclBoolArray *output_mask_optional, aclTensor *y1_out,
+    aclTensor *y2_out, aclTensor *x_out, aclTensor *scale1_out, aclTensor *scale2_out)
+ACLNN_OPERATOR(aclnnGroupNormSilu, const aclTensor *self, const aclTensor *gamma, const aclTensor *beta,
+    int64_t group, double eps, aclTensor *out, aclTensor *mean_out, aclTensor *rstd_out)
+ACLNN_OPERATOR(aclnnGroupNormSwish, const aclTensor *x, const aclTensor *gamma, const aclTensor *beta,
+    int64_t num_groups, char *data_format_optional, double eps, bool activate_swish, double swish_scale,
+    const aclTensor *y_out, const aclTensor *mean_out, const aclTensor *rstd_out)
+ACLNN_OPERATOR(aclnnGroupNormSwishGrad, const aclTensor *dy, const aclTensor *mean, const aclTensor *rstd,
+    const aclTensor *x, const aclTensor *gamma, const aclTensor *beta, int64_t num_groups,
+    char *data_format_optional, double swish_scale, bool dgamma_is_require, bool dbeta_is_require,
+    const aclTensor *dx_out, const aclTensor *dgamma_out, const aclTensor *dbeta_out)
+ACLNN_OPERATOR(aclnnScaledMaskedSoftmax, const aclTensor *x, const aclTensor *mask, double scale,
+    bool fixed_triu_mask, aclTensor *y)
+ACLNN_OPERATOR(aclnnScaledMaskedSoftmaxBackward, const aclTensor *grad_output, const aclTensor *y,
+    const aclTensor *mask, double scale, bool fix_triu_mask, aclTensor *out)
+ACLNN_OPERATOR(aclnnMaskedSoftmaxWithRelPosBias, const aclTensor *x, const aclTensor *atten_mask_optional,
+    const aclTensor *relative_pos_bias, double scale_value, int64_t inner_precision_mode, const aclTensor *out)
+ACLNN_OPERATOR(aclnnGeGluV3Backward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *gelu,
+    int64_t dim, int64_t approximate, bool activate_left, aclTensor *grad_input)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnClippedSwiglu, const aclTensor *x, const aclTensor *group_index_optional, int64_t dim,
+    double alpha, double limit, double bias, bool interleaved, const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnRotaryPositionEmbeddingGrad, const aclTensor *dy, const aclTensor *cos, const aclTensor *sin,
+    const aclTensor *x_optional, int64_t mode, const aclTensor *dx_out, const aclTensor *dcos_out,
+    const aclTensor *dsin_out)
+ACLNN_OPERATOR(aclnnDynamicQuantV2, const aclTensor *x, const aclTensor *smooth_scales_optional,
+    const aclTensor *group_index_optional, int64_t dst_type, const aclTensor *y_out, const aclTensor *scale_out,
+    const aclTensor *offset_out)
+ACLNN_OPERATOR(aclnnGroupQuant, const aclTensor *x, const aclTensor *scale, const aclTensor *group_index,
+    const aclTensor *offset_optional, int32_t dst_type, aclTensor *y)
+ACLNN_OPERATOR(aclnnDequantBias, const aclTensor *x, const aclTensor *weight_scale,
+    const aclTensor *activate_scale_optional, const aclTensor *bias_optional, int64_t output_dtype,
+    const aclTensor *out)
+ACLNN_OPERATOR(aclnnDequantSwigluQuant, const aclTensor *x, const aclTensor *weight_scale_optional,
+    const aclTensor *activation_scale_optional, const aclTensor *bias_optional,
+    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional,
+    const aclTensor *group_index_optional, bool activate_left, char *quant_mode_optional, const aclTensor *y_out,
+    const aclTensor *scale_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnDequantSwigluQuantV2, const aclTensor *x, const aclTensor *weight_scale_optional,
+    const aclTensor *activation_scale_optional, const aclTensor *bias_optional,
+    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional,
+    const aclTensor *group_index_optional, bool activate_left, char *quant_mode_optional, int64_t dst_type,
+    char *round_mode_optional, int64_t activate_dim, int64_t swiglu_mode, double clamp_limit, double glu_alpha,
+    double glu_bias, const aclTensor *y_out, const aclTensor *scale_out)
+
+/* Packed attention, routers and steps of other programs */
+ACLNN_OPERATOR(aclnnFlashAttentionScoreV2, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t pse_type, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out,
+    const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
+ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV2, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *q_start_idx_optional, const aclIntArray *kv_start_idx_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, const aclTensor *dq_out, const aclTensor *dk_out,
+    const aclTensor *dv_out, const aclTensor *dpse_out)
+ACLNN_OPERATOR(aclnnFlashAttentionVarLenScore, const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out,
+    const aclTensor *attention_out_out)
+ACLNN_OPERATOR(aclnnFlashAttentionVarLenScoreV2, const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t pse_type, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out,
+    const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
+ACLNN_OPERATOR(aclnnFlashAttentionUnpaddingScoreGrad, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *actual_seq_q_len_optional, const aclIntArray *actual_seq_kv_len_optional,
+    double scale_value, double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num,
+    char *input_layout, int64_t inner_precise, int64_t sparse_mode, const aclTensor *dq_out,
+    const aclTensor *dk_out, const aclTensor *dv_out, const aclTensor *dpse_out)
+ACLNN_OPERATOR(aclnnFlashAttentionUnpaddingScoreGradV2, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *actual_seq_q_len_optional, const aclIntArray *actual_seq_kv_len_optional,
+    const aclIntArray *q_start_idx_optional, const aclIntArray *kv_start_idx_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, const aclTensor *dq_out, const aclTensor *dk_out,
+    const aclTensor *dv_out, const aclTensor *dpse_out)
+ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, const aclTensor *x, const aclTensor *finished_optional, int64_t k,
+    int64_t renorm, bool output_softmax_result_flag, const aclTensor *y_out, const aclTensor *expert_idx_out,
+    const aclTensor *softmax_result_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeGatingTopK, const aclTensor *x, const aclTensor *bias_optional, int64_t k, int64_t k_group,
+    int64_t group_count, int64_t group_select_mode, int64_t renorm, int64_t norm_type, bool out_flag,
+    double routed_scaling_factor, double eps, const aclTensor *y_out, const aclTensor *expert_idx_out,
+    const aclTensor *out_out)
+ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, const aclTensor *sorted_experts, int64_t num_experts,
+    const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnApplyTopKTopP, const aclTensor *logits, const aclTensor *p, const aclTensor *k, aclTensor *out)
+ACLNN_OPERATOR(aclnnAdvanceStep, const aclTensor *input_tokens, const aclTensor *sampled_token_ids,
+    const aclTensor *input_positions, const aclTensor *seq_lens, const aclTensor *slot_mapping,
+    const aclTensor *block_tables, int64_t num_seqs, int64_t num_queries, int64_t block_size)
+ACLNN_OPERATOR(aclnnRopeWithSinCosCache, const aclTensor *positions, const aclTensor *query_in,
+    const aclTensor *key_in, const aclTensor *cos_sin_cache, const aclIntArray *mrope_section, int64_t head_size,
+    bool is_neox_style, aclTensor *query_out, aclTensor *key_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnTransQuantParamV3, const aclTensor *scale, const aclTensor *offset, int64_t round_mode,
+    const aclTensor *out)
+
+/* Shifts, series and gradients of other programs */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnLeftShift, const aclTensor *self, const aclTensor *shift_bits, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnLeftShifts, const aclTensor *self, const aclScalar *shift_bits, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnHardswishBackwardV2, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMaskedScale, const aclTensor *self, const aclTensor *mask, float scale, aclTensor *y)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAngleV2, const aclTensor *x, const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnLogSpace, const aclScalar *start, const aclScalar *end, int64_t steps, double base,
+    const aclTensor *result)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceFillDiagonal, aclTensor *self_ref, const aclScalar *fill_value, bool wrap)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnUnfoldGrad, const aclTensor *grad_out, const aclIntArray *input_sizes, int64_t dim,
+    int64_t size, int64_t step, const aclTensor *grad_in)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnRepeatInterleaveGrad, const aclTensor *y_grad, const aclTensor *repeats, int64_t axis,
+    const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnIndexAddV2, const aclTensor *self, int64_t dim, const aclTensor *index,
+    const aclTensor *source, const aclScalar *alpha, int64_t mode, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnLinalgCholesky, const aclTensor *self, bool upper, aclTensor *out)
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,7 +12,7 @@ use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, output, unmodelled};
+use crate::operator::row::{Operator, Parameter, input, ints, output, unmodelled};
 use crate::operator::sets::{CONDITIONS, FLOATING, OCTETS, SINGLE};
 use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
@@ -24,6 +24,21 @@ const FORWARD: &[Parameter] = &[
     input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
     unmodelled(PREFIX_OPTIONAL),
+    output(SOFTMAX_MAX_OUT, SINGLE, 4, 4),
+    output(SOFTMAX_SUM_OUT, SINGLE, 4, 4),
+    output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
+    output(ATTENTION_OUT_OUT, FLOATING, 3, 4),
+];
+
+const FORWARD_V2: &[Parameter] = &[
+    input(QUERY, FLOATING, 3, 4),
+    input(KEY, FLOATING, 3, 4),
+    input(VALUE, FLOATING, 3, 4),
+    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
+    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
+    unmodelled(PREFIX_OPTIONAL),
+    ints(Q_START_IDX_OPTIONAL).optional(),
+    ints(KV_START_IDX_OPTIONAL).optional(),
     output(SOFTMAX_MAX_OUT, SINGLE, 4, 4),
     output(SOFTMAX_SUM_OUT, SINGLE, 4, 4),
     output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
@@ -42,6 +57,26 @@ const BACKWARD: &[Parameter] = &[
     input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
     input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 4),
     unmodelled(PREFIX_OPTIONAL),
+    output(DQ_OUT, FLOATING, 3, 4),
+    output(DK_OUT, FLOATING, 3, 4),
+    output(DV_OUT, FLOATING, 3, 4),
+    output(DPSE_OUT, FLOATING, 1, 4).optional(),
+];
+
+const BACKWARD_V2: &[Parameter] = &[
+    input(QUERY, FLOATING, 3, 4),
+    input(KEY_IN, FLOATING, 3, 4),
+    input(VALUE, FLOATING, 3, 4),
+    input(DY, FLOATING, 3, 4),
+    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
+    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
+    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 4, 4),
+    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 4, 4),
+    input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
+    input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 4),
+    unmodelled(PREFIX_OPTIONAL),
+    ints(Q_START_IDX_OPTIONAL).optional(),
+    ints(KV_START_IDX_OPTIONAL).optional(),
     output(DQ_OUT, FLOATING, 3, 4),
     output(DK_OUT, FLOATING, 3, 4),
     output(DV_OUT, FLOATING, 3, 4),
@@ -69,6 +104,20 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGrad.md",
         plan: backward,
     },
+    Operator {
+        name: "aclnnFlashAttentionScoreV2",
+        parameters: FORWARD_V2,
+        limits: "as aclnnFlashAttentionScore; start indexes and pseType 0 to 3 concern a position bias, which must be NULL",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScoreV2.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionScoreGradV2",
+        parameters: BACKWARD_V2,
+        limits: "as aclnnFlashAttentionScoreGrad; start indexes and pseType 0 to 3 concern a position bias, which must be NULL",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV2.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
+    },
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +141,7 @@ enum FlashMask {
     Compressed(ViewIndex),
 }
 
-fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), Refusal> {
+pub(crate) fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if !tensor.is_empty() => {
             Err(call

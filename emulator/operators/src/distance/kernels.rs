@@ -33,7 +33,7 @@ impl Norm {
         }
     }
 
-    fn distance(self, x: &[f32], y: &[f32]) -> f32 {
+    pub(crate) fn distance(self, x: &[f32], y: &[f32]) -> f32 {
         let apart = x.iter().zip(y).map(|(x, y)| (x - y).abs());
         match self {
             Self::Count => apart.map(|apart| if apart == 0.0 { 0.0 } else { 1.0 }).sum(),

@@ -30,7 +30,32 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "ops-math math/cdist_grad/docs/aclnnCdistBackward.md",
         plan: backward,
     },
+    Operator {
+        name: "aclnnPdist",
+        parameters: &[input(SELF, HALF_OR_SINGLE, 2, 2), output(OUT, HALF_OR_SINGLE, 1, 1)],
+        limits: "self [N, M], p at least 0; out [N (N - 1) / 2] of the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnPdist",
+        plan: pairs,
+    },
 ];
+
+/// Distances of each pair of points, by the first and then by the second point.
+fn pairs(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let (x, norm) = (call.tensor(SELF)?, norm(call)?);
+    call.expect_type_of(SELF, &[OUT])?;
+    let (count, len) = (x.dims[0], x.dims[1]);
+    call.expect_shape(OUT, &[count * count.saturating_sub(1) / 2], "pairs of points of self")?;
+    let [x, out] = call.slots_of([SELF, OUT])?;
+    CallPlan::new(move |views, _| {
+        let points = views.read::<f32>(x);
+        let point = |at: usize| &points[at * len..(at + 1) * len];
+        let pairs = (0..count).flat_map(|first| (first + 1..count).map(move |second| [first, second]));
+        let found: Vec<f32> =
+            pairs.map(|[first, second]| norm.distance(point(first), point(second))).collect();
+        views.write(out, &found);
+        Ok(())
+    })
+}
 
 fn norm(call: &OperatorCall) -> Result<Norm, Refusal> {
     let degree = call.float(P_FLOAT)?;

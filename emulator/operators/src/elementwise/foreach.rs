@@ -251,7 +251,31 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnForeachNorm",
         plan: norm,
     },
+    Operator {
+        name: "aclnnForeachRoundOffNumber",
+        parameters: &[
+            inputs(X_LIST, FLOATING, 0, 8),
+            input(ROUND_MODE_TENSOR, MODES, 0, 1),
+            outputs(OUT_LIST, FLOATING, 0, 8),
+        ],
+        limits: ROUNDED,
+        source: "ops-nn foreach/foreach_round_off_number/docs/aclnnForeachRoundOffNumber.md",
+        plan: |call| round_off(call, None),
+    },
+    Operator {
+        name: "aclnnForeachRoundOffNumberV2",
+        parameters: &[inputs(X_LIST, FLOATING, 0, 8), outputs(OUT_LIST, FLOATING, 0, 8)],
+        limits: ROUNDED,
+        source: "ops-nn foreach/foreach_round_off_number/docs/aclnnForeachRoundOffNumberV2.md",
+        plan: |call| round_off(call, Some(call.scalar(ROUND_MODE_SCALAR)?.as_i64())),
+    },
 ];
+
+const MODES: &[AclType] = &[AclType::I8, AclType::I64];
+
+const ROUNDED: &str = "lists of one length and element type; tensors of one index have one shape; roundMode (one number) 2 down, \
+                       3 up, 4 to nearest with halves away from zero, 5 to zero, 6 to the odd neighbour, others to nearest \
+                       with halves to even";
 
 /// Lists have equal lengths, and tensors the output's shape; with `alike`, also its type.
 fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: bool) -> Result<(), Refusal> {
@@ -447,6 +471,35 @@ fn unscale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         if !is_finite.into_inner() {
             f32::store(&views.of(found).collapsed(), 0, &[1.0]);
+        }
+        Ok(())
+    })
+}
+
+/// `roundMode` is the mode of a cast in Ascend C.
+fn rounded_to(mode: i64, x: f32) -> f32 {
+    match mode {
+        2 => x.floor(),
+        3 => x.ceil(),
+        4 => x.round(),
+        5 => x.trunc(),
+        6 if x.floor() % 2.0 == 0.0 => x.ceil(),
+        6 => x.floor(),
+        _ => x.round_ties_even(),
+    }
+}
+
+fn round_off(call: &OperatorCall, host: Option<i64>) -> Result<CallPlan, Refusal> {
+    expect_alike(call, &[X_LIST], true)?;
+    let device = if host.is_none() { Some(call.slot(ROUND_MODE_TENSOR)?) } else { None };
+    let pairs: Vec<[ViewIndex; 2]> =
+        slots(call, X_LIST)?.into_iter().zip(slots(call, OUT_LIST)?).map(Into::into).collect();
+    CallPlan::new(move |views, _| {
+        let read = views.read_given::<i64>(device).and_then(|modes| modes.first().copied());
+        let mode = host.or(read).ok_or("roundMode: has no element")?;
+        for &[from, into] in &pairs {
+            let values: Vec<f32> = views.read(from).into_iter().map(|x| rounded_to(mode, x)).collect();
+            views.write(into, &values);
         }
         Ok(())
     })

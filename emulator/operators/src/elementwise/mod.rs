@@ -6,5 +6,7 @@ pub(crate) mod comparison;
 pub(crate) mod complex;
 pub(crate) mod custom;
 pub(crate) mod foreach;
+pub(crate) mod further_rows;
 pub(crate) mod kernels;
+pub(crate) mod leaky_rows;
 pub(crate) mod pointwise;

@@ -2,5 +2,6 @@
 
 pub(crate) mod dispatch_kernels;
 pub(crate) mod dispatch_rows;
+pub(crate) mod gating_rows;
 pub(crate) mod kernels;
 pub(crate) mod rows;

@@ -69,6 +69,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: index_copy,
     },
     Operator {
+        name: "aclnnIndexCopy",
+        parameters: &[
+            input(SELF_REF, ARITHMETIC, 0, 8),
+            input(INDEX, INDEXES, 0, 1),
+            input(SOURCE, ARITHMETIC, 0, 8),
+            output(OUT_REF, ARITHMETIC, 0, 8),
+        ],
+        limits: "as aclnnInplaceIndexCopy; outRef has the type and shape of selfRef",
+        source: "ops-nn index/scatter_update/docs/aclnnIndexCopy&aclnnInplaceIndexCopy.md",
+        plan: index_copy,
+    },
+    Operator {
         name: "aclnnScatterAdd",
         parameters: &[
             input(SELF, ADDABLE, 1, 8).or_scalar(),
@@ -103,6 +115,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
         source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAdd.md",
         plan: index_add,
+    },
+    Operator {
+        name: "aclnnIndexAddV2",
+        parameters: &[
+            input(SELF, ADDABLE, 1, 8).or_scalar(),
+            input(INDEX, INDEXES, 1, 1).or_scalar(),
+            input(SOURCE, ADDABLE, 1, 8).or_scalar(),
+            output(OUT, ADDABLE, 1, 8).or_scalar(),
+        ],
+        limits: "as aclnnIndexAdd; mode 0 (fast) or 1 (precise) changes no bits",
+        source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAddV2.md",
+        plan: |call| call.int_in(MODE, 0..=1).and_then(|_| index_add(call)),
     },
     Operator {
         name: "aclnnOneHot",
@@ -222,9 +246,19 @@ fn index_copy(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             .refuse(INDEX, format!("expected 1 element for a tensor without dims, found {}", places.len())));
     }
     call.expect_shape(SOURCE, &expected, "of selfRef with the length of index along dim")?;
+    let target = if call.has(OUT_REF) {
+        expect_same_dtype(call, SELF_REF, &[OUT_REF])?;
+        call.expect_shape(OUT_REF, &x.dims, "of selfRef")?;
+        call.slot(OUT_REF)?
+    } else {
+        x.slot
+    };
     let (x, places, source) = (x.slot, places.slot, call.tensor(SOURCE)?.slot);
     CallPlan::new(move |views, tiles| {
-        index::copy_at(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(source))
+        if target != x {
+            elementwise::copy(tiles, views.of(x), views.of(target));
+        }
+        index::copy_at(tiles, views.of(target), dim, views.of(places), Negative::Refused, views.of(source))
             .map_err(|text| format!("index: {text}"))
     })
 }

@@ -123,7 +123,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  the last, then the dims of data from n on; out has the shape of data; one element type; the last \
                  value of a position stays",
         source: "ops-nn index/scatter_nd/docs/aclnnScatterNd.md",
-        plan: scatter_nd,
+        plan: |call| scatter_nd(call, DATA),
+    },
+    Operator {
+        name: "aclnnScatterNdUpdate",
+        parameters: &[
+            in_place(VAR_REF, PLACED, 1, 8),
+            input(INDICES, INDEXES, 1, 8),
+            input(UPDATES, PLACED, 1, 8),
+        ],
+        limits: "as aclnnScatterNd, in place",
+        source: "CANN 8.1 aclnn API reference, aclnnScatterNdUpdate",
+        plan: |call| scatter_nd(call, VAR_REF),
     },
 ];
 
@@ -347,12 +358,13 @@ fn count(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn scatter_nd(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (data, indices, updates) = (call.tensor(DATA)?, call.tensor(INDICES)?, call.tensor(UPDATES)?);
-    for name in [UPDATES, OUT] {
+fn scatter_nd(call: &OperatorCall, data: Name<CheckedTensor>) -> Result<CallPlan, Refusal> {
+    let target = if call.has(OUT) { OUT } else { data };
+    let (data, indices, updates) = (call.tensor(data)?, call.tensor(INDICES)?, call.tensor(UPDATES)?);
+    for name in [UPDATES, target] {
         call.expect_dtype(name, data.dtype, "the type of data")?;
     }
-    call.expect_shape(OUT, &data.dims, "of data")?;
+    call.expect_shape(target, &data.dims, "of data")?;
     let (outer, depth) = (&indices.dims[..indices.rank() - 1], indices.dims[indices.rank() - 1]);
     if depth > data.rank() {
         let text =
@@ -360,13 +372,15 @@ fn scatter_nd(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(INDICES, text));
     }
     call.expect_shape(UPDATES, &[outer, &data.dims[depth..]].concat(), "dims of indices, then dims of data")?;
-    let (extents, data, indices) = (data.dims[..depth].to_vec(), data.slot, indices.slot);
-    let (updates, out) = (updates.slot, call.tensor(OUT)?.slot);
+    let (extents, data_slot, indices) = (data.dims[..depth].to_vec(), data.slot, indices.slot);
+    let (updates, out_slot) = (updates.slot, call.slot(target)?);
     CallPlan::new(move |views, tiles| {
-        let (indices, updates, out) = (views.of(indices), views.of(updates), views.of(out));
+        let (indices, updates, out) = (views.of(indices), views.of(updates), views.of(out_slot));
         // Empty updates store nothing, for any index shape.
         let places = if updates.is_empty() { Vec::new() } else { index::places(indices, &extents)? };
-        elementwise::copy(tiles, views.of(data), out);
+        if out_slot != data_slot {
+            elementwise::copy(tiles, views.of(data_slot), out);
+        }
         index::put_rows::<i64>(out, &places, updates, Update::Replace);
         Ok(())
     })

@@ -1,11 +1,12 @@
 //! Linear solvers and determinants in double precision, rounded once.
 
+use crate::dtype::AclType;
 use crate::elementwise::kernels as elementwise;
 use crate::lane::Lane;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, input, output};
-use crate::operator::sets::WIDE;
+use crate::operator::sets::{SINGLE, WIDE};
 use crate::operator::{CallPlan, Refusal};
 use crate::reduction::kernels::rows;
 
@@ -37,7 +38,110 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnInverse",
         plan: inverse,
     },
+    Operator {
+        name: "aclnnLinalgQr",
+        parameters: &[
+            input(SELF, FACTORED, 2, 8),
+            output(Q_TENSOR, FACTORED, 1, 8),
+            output(R_TENSOR, FACTORED, 2, 8),
+        ],
+        limits: "self [.., m, n], k the smaller of both; mode 0: Q [.., m, k] and R [.., k, n]; 1: Q [.., m, m] and R [.., m, \
+                 n]; 2: Q without elements and R [.., k, n]; signs of the \
+                 reflections of LAPACK; one element type",
+        source: "CANN 8.1 aclnn API reference, aclnnLinalgQr",
+        plan: orthogonal,
+    },
+    Operator {
+        name: "aclnnLinalgCholesky",
+        parameters: &[input(SELF, SINGLE, 2, 8), output(OUT, SINGLE, 2, 8)],
+        limits: "self [.., n, n], whose lower triangle (upper: upper triangle) is read; out L with L L', or U with U' U; the other \
+                 triangle is 0; a matrix that is not positive definite fails the stream",
+        source: "ops-math math/cholesky, aclnnLinalgCholesky (host code)",
+        plan: cholesky,
+    },
 ];
+
+fn cholesky(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_type_of(SELF, &[OUT])?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (n, is_upper) = (x.dims[x.rank() - 1], call.flag(UPPER)?);
+    call.expect_that(x.dims[x.rank() - 2] == n, SELF, "square matrices", &x.dims)?;
+    let [x, out] = call.slots_of([SELF, OUT])?;
+    CallPlan::new(move |views, _| {
+        let mut factors = Vec::new();
+        for (index, matrix) in views.read::<f64>(x).chunks_exact((n * n).max(1)).enumerate() {
+            // The lower triangle of a symmetric matrix, or the upper one of its factor's transpose.
+            let element = |i: usize, j: usize| if is_upper { matrix[j * n + i] } else { matrix[i * n + j] };
+            let mut lower = vec![0f64; n * n];
+            for (i, j) in (0..n).flat_map(|i| (0..=i).map(move |j| (i, j))) {
+                let rest = element(i, j) - (0..j).map(|k| lower[i * n + k] * lower[j * n + k]).sum::<f64>();
+                if i == j && (rest.is_nan() || rest <= 0.0) {
+                    return Err(format!("self: matrix {index} is not positive definite"));
+                }
+                lower[i * n + j] = if i == j { rest.sqrt() } else { rest / lower[j * n + j] };
+            }
+            factors.extend((0..n * n).map(|at| lower[if is_upper { at % n * n + at / n } else { at }]));
+        }
+        views.write(out, &factors);
+        Ok(())
+    })
+}
+
+const FACTORED: &[AclType] = &[AclType::F32, AclType::F16, AclType::F64];
+
+fn orthogonal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_type_of(SELF, &[Q_TENSOR, R_TENSOR])?;
+    let (outer, [m, n]) = (&x.dims[..x.rank() - 2], [x.dims[x.rank() - 2], x.dims[x.rank() - 1]]);
+    let mode = call.int_in(MODE, 0..=2)?;
+    let kept = if mode == 1 { m } else { m.min(n) };
+    call.expect_shape(R_TENSOR, &[outer, &[kept, n]].concat(), "by mode")?;
+    if mode == 2 {
+        let found = &call.tensor(Q_TENSOR)?.dims;
+        call.expect_that(found.contains(&0), Q_TENSOR, "no elements for mode 2", found)?;
+    } else {
+        call.expect_shape(Q_TENSOR, &[outer, &[m, kept]].concat(), "by mode")?;
+    }
+    let [x, q, r] = call.slots_of([SELF, Q_TENSOR, R_TENSOR])?;
+    CallPlan::new(move |views, _| {
+        let values = views.read::<f64>(x);
+        let (mut all_q, mut all_r) = (Vec::new(), Vec::new());
+        for matrix in values.chunks_exact((m * n).max(1)) {
+            let (mut upper, mut full) = (matrix.to_vec(), vec![0f64; m * m]);
+            (0..m).for_each(|i| full[i * m + i] = 1.0);
+            for step in 0..m.saturating_sub(1).min(n) {
+                reflect(step, m, n, &mut upper, &mut full);
+            }
+            (0..m).for_each(|row| all_q.extend_from_slice(&full[row * m..row * m + kept]));
+            all_r.extend((0..kept * n).map(|at| if at / n > at % n { 0.0 } else { upper[at] }));
+        }
+        if mode != 2 {
+            views.write(q, &all_q);
+        }
+        views.write(r, &all_r);
+        Ok(())
+    })
+}
+
+/// Makes the column below the diagonal zero: `upper` becomes `H upper`, `full` becomes `full H`.
+fn reflect(step: usize, m: usize, n: usize, upper: &mut [f64], full: &mut [f64]) {
+    let mut axis: Vec<f64> = (step..m).map(|row| upper[row * n + step]).collect();
+    let norm = axis.iter().map(|value| value * value).sum::<f64>().sqrt();
+    if axis[1..].iter().all(|value| *value == 0.0) {
+        return;
+    }
+    axis[0] += norm.copysign(axis[0]);
+    let square = axis.iter().map(|value| value * value).sum::<f64>();
+    let mirror = |values: &mut [f64], first: usize, stride: usize| {
+        let share = 2.0
+            * axis.iter().enumerate().map(|(i, part)| part * values[first + i * stride]).sum::<f64>()
+            / square;
+        axis.iter().enumerate().for_each(|(i, part)| values[first + i * stride] -= share * part);
+    };
+    (0..n).for_each(|column| mirror(upper, step * n + column, n));
+    (0..m).for_each(|row| mirror(full, row * m + step, 1));
+}
 
 #[derive(Clone, Copy)]
 struct Triangle {

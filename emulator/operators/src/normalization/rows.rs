@@ -119,7 +119,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
 /// Sets the normalised dims to 1.
-fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
+pub(crate) fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     let mut shape = x.to_vec();
     let kept = x.len() - normed;
     shape[kept..].fill(1);
@@ -127,7 +127,7 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
 }
 
 /// Returns the number of dims of `gamma`, which match trailing dims of `x`.
-fn expect_trailing(
+pub(crate) fn expect_trailing(
     call: &OperatorCall,
     x: Name<CheckedTensor>,
     name: Name<CheckedTensor>,

@@ -4,6 +4,9 @@
 //! a supported type, nonnegative dims, ND element order or `FRACTAL_NZ`, and lies inside its
 //! storage. Written elements never overlap.
 
+use std::fmt;
+use std::ops::RangeInclusive;
+
 use super::argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 use super::names::Name;
 use super::row::{Layout, Nullability, ParameterKind, RankLimits};
@@ -93,7 +96,7 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
             (ParameterKind::Scalar(_), value @ CallArgument::Scalar(_))
             | (ParameterKind::Ints(_), value @ CallArgument::Ints(_))
             | (ParameterKind::Scalars, value @ CallArgument::Scalars(_))
-            | (ParameterKind::Flags, value @ CallArgument::Flags(_))
+            | (ParameterKind::Flags(_), value @ CallArgument::Flags(_))
             | (ParameterKind::OptionalText, value @ CallArgument::Text(_))
             | (
                 ParameterKind::Attribute,
@@ -151,7 +154,7 @@ const fn is_missing(kind: ParameterKind, argument: &CallArgument) -> bool {
             | (ParameterKind::Scalar(Nullability::Required), CallArgument::Scalar(None))
             | (ParameterKind::Ints(Nullability::Required), CallArgument::Ints(None))
             | (ParameterKind::Scalars, CallArgument::Scalars(None))
-            | (ParameterKind::Flags, CallArgument::Flags(None))
+            | (ParameterKind::Flags(Nullability::Required), CallArgument::Flags(None))
             | (ParameterKind::Attribute, CallArgument::Text(None))
     )
 }
@@ -274,6 +277,11 @@ impl OperatorCall {
         self.refuse(parameter, text).message
     }
 
+    /// Returns whether the C function has the parameter.
+    pub(crate) fn has<K: ?Sized>(&self, name: Name<K>) -> bool {
+        self.signature.row.iter().any(|parameter| parameter.name == name.text())
+    }
+
     fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&CheckedArgument, Refusal> {
         let position = self.signature.row.iter().position(|parameter| parameter.name == name.text());
         position
@@ -297,6 +305,26 @@ impl OperatorCall {
             CheckedArgument::Tensor(tensor) => Ok(tensor.as_ref()),
             _ => Err(self.wrong_kind(name, "a tensor")),
         }
+    }
+
+    pub(crate) fn slot(&self, name: Name<CheckedTensor>) -> Result<ViewIndex, Refusal> {
+        Ok(self.tensor(name)?.slot)
+    }
+
+    pub(crate) fn slot_if_given(&self, name: Name<CheckedTensor>) -> Result<Option<ViewIndex>, Refusal> {
+        Ok(self.tensor_if_given(name)?.map(|tensor| tensor.slot))
+    }
+
+    /// Returns the slots of required tensors.
+    pub(crate) fn slots_of<const N: usize>(
+        &self,
+        names: [Name<CheckedTensor>; N],
+    ) -> Result<[ViewIndex; N], Refusal> {
+        let mut slots = [ViewIndex(0); N];
+        for (slot, name) in slots.iter_mut().zip(names) {
+            *slot = self.slot(name)?;
+        }
+        Ok(slots)
     }
 
     pub(crate) fn tensors(&self, name: Name<[CheckedTensor]>) -> Result<&[CheckedTensor], Refusal> {
@@ -338,6 +366,13 @@ impl OperatorCall {
     pub(crate) fn flags(&self, name: Name<[bool]>) -> Result<&[bool], Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Flags(Some(values))) => Ok(values),
+            _ => Err(self.wrong_kind(name, "an array of truth values")),
+        }
+    }
+
+    pub(crate) fn flags_if_given(&self, name: Name<[bool]>) -> Result<Option<&[bool]>, Refusal> {
+        match self.argument(name)? {
+            CheckedArgument::Other(CallArgument::Flags(values)) => Ok(values.as_deref()),
             _ => Err(self.wrong_kind(name, "an array of truth values")),
         }
     }
@@ -469,6 +504,57 @@ impl OperatorCall {
             return Ok(());
         }
         Err(self.refuse(name, format!("expected {expected} ({why}), found {found}")))
+    }
+
+    /// The given tensors among `names` have the type of `model`.
+    pub(crate) fn expect_type_of(
+        &self,
+        model: Name<CheckedTensor>,
+        names: &[Name<CheckedTensor>],
+    ) -> Result<(), Refusal> {
+        let Some(of) = self.tensor_if_given(model)? else { return Ok(()) };
+        for &name in names {
+            if self.tensor_if_given(name)?.is_some() {
+                self.expect_dtype(name, of.dtype, &format!("the type of {model}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a value unless `holds`.
+    pub(crate) fn expect_that<K: ?Sized>(
+        &self,
+        holds: bool,
+        name: Name<K>,
+        expected: &str,
+        found: impl fmt::Debug,
+    ) -> Result<(), Refusal> {
+        if holds { Ok(()) } else { Err(self.refuse(name, format!("expected {expected}, found {found:?}"))) }
+    }
+
+    /// The operator needs elements in each given tensor.
+    pub(crate) fn expect_elements(&self, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
+        for &name in names {
+            if self.tensor_if_given(name)?.is_some_and(CheckedTensor::is_empty) {
+                return Err(self.refuse(name, "has no elements, but the operator needs some"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an integer within limits.
+    pub(crate) fn int_in(&self, name: Name<i64>, limits: RangeInclusive<i64>) -> Result<i64, Refusal> {
+        let value = self.int(name)?;
+        if limits.contains(&value) {
+            return Ok(value);
+        }
+        let (least, most) = limits.into_inner();
+        let expected = match (least, most) {
+            (least, i64::MAX) => format!("at least {least}"),
+            (least, most) if least == most => least.to_string(),
+            _ => format!("{least} to {most}"),
+        };
+        Err(self.refuse(name, format!("expected {expected}, found {value}")))
     }
 
     pub(crate) fn promote(&self, a: Name<CheckedTensor>, b: Name<CheckedTensor>) -> Result<AclType, Refusal> {

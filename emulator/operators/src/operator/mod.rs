@@ -9,6 +9,7 @@ pub(crate) mod call;
 pub(crate) mod names;
 pub(crate) mod plan;
 pub(crate) mod row;
+pub(crate) mod sizes;
 pub(crate) mod work;
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +30,7 @@ pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
-const FAMILIES: [&[Operator]; 46] = [
+const FAMILIES: [&[Operator]; 60] = [
     crate::matmul::rows::OPERATORS,
     crate::matmul::transposed_rows::OPERATORS,
     crate::matmul::collective_rows::OPERATORS,
@@ -76,6 +77,20 @@ const FAMILIES: [&[Operator]; 46] = [
     crate::elementwise::activation::OPERATORS,
     crate::elementwise::custom::OPERATORS,
     crate::compression::exponent_rows::OPERATORS,
+    crate::resampling::grid_rows::OPERATORS,
+    crate::indexing::lookup_rows::OPERATORS,
+    crate::pooling::unpool_rows::OPERATORS,
+    crate::loss::margin_rows::OPERATORS,
+    crate::elementwise::leaky_rows::OPERATORS,
+    crate::quantization::fake_rows::OPERATORS,
+    crate::normalization::fused_rows::OPERATORS,
+    crate::normalization::group_rows::OPERATORS,
+    crate::normalization::masked_rows::OPERATORS,
+    crate::quantization::dynamic_rows::OPERATORS,
+    crate::attention::packed_rows::OPERATORS,
+    crate::experts::gating_rows::OPERATORS,
+    crate::indexing::serving_rows::OPERATORS,
+    crate::elementwise::further_rows::OPERATORS,
 ];
 
 /// Operators that write to their first tensor.
@@ -143,7 +158,10 @@ pub fn markdown() -> String {
                         .to_owned()
                 }
                 ParameterKind::Scalars => "list of scalars".to_owned(),
-                ParameterKind::Flags => "array of BOOL".to_owned(),
+                ParameterKind::Flags(need) => {
+                    if need == Nullability::Optional { "array of BOOL or NULL" } else { "array of BOOL" }
+                        .to_owned()
+                }
                 ParameterKind::Attribute => "value".to_owned(),
                 ParameterKind::OptionalText => "text or NULL".to_owned(),
             };

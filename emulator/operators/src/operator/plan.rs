@@ -6,6 +6,7 @@ use super::argument::{CheckedTensor, TensorRole};
 use crate::Tiles;
 use crate::dtype::AclType;
 use crate::fractal::Fractal;
+use crate::lane::Lane;
 use crate::view::StridedView;
 
 /// Status code for a required parameter that is NULL.
@@ -49,6 +50,31 @@ impl<'a> StridedViews<'a> {
 
     pub(crate) fn of(&self, slot: ViewIndex) -> &StridedView {
         &self.views[slot.0]
+    }
+
+    /// Returns all elements, row-major.
+    pub(crate) fn read<L: Lane>(&self, slot: ViewIndex) -> Vec<L> {
+        let mut values = vec![L::default(); self.of(slot).len()];
+        L::load(&self.of(slot).collapsed(), 0, &mut values);
+        values
+    }
+
+    /// Returns all elements of a tensor that was given.
+    pub(crate) fn read_given<L: Lane>(&self, slot: Option<ViewIndex>) -> Option<Vec<L>> {
+        slot.map(|slot| self.read(slot))
+    }
+
+    /// Stores all elements, row-major.
+    pub(crate) fn write<L: Lane>(&self, slot: ViewIndex, values: &[L]) {
+        assert_eq!(values.len(), self.of(slot).len(), "a value for each element");
+        L::store(&self.of(slot).collapsed(), 0, values);
+    }
+
+    /// Stores all elements of a tensor that was given.
+    pub(crate) fn write_given<L: Lane>(&self, slot: Option<ViewIndex>, values: &[L]) {
+        if let Some(slot) = slot {
+            self.write(slot, values);
+        }
     }
 
     /// The result is row-major.

@@ -119,7 +119,7 @@ pub(crate) enum ParameterKind {
     Scalar(Nullability),
     Ints(Nullability),
     Scalars,
-    Flags,
+    Flags(Nullability),
     /// Number, boolean, text or element type by value.
     Attribute,
     OptionalText,
@@ -241,6 +241,11 @@ pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Ints(Nullability::Required) }
 }
 
+/// The array may be NULL.
+pub(crate) const fn flags(name: Name<[bool]>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Flags(Nullability::Optional) }
+}
+
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
 }
@@ -263,7 +268,7 @@ impl Parameter {
             ArgumentKind::Scalar => ParameterKind::Scalar(Nullability::Required),
             ArgumentKind::Scalars => ParameterKind::Scalars,
             ArgumentKind::Ints => ParameterKind::Ints(Nullability::Required),
-            ArgumentKind::Flags => ParameterKind::Flags,
+            ArgumentKind::Flags => ParameterKind::Flags(Nullability::Required),
             ArgumentKind::Value => ParameterKind::Attribute,
         };
         let mut words = argument.split('_');

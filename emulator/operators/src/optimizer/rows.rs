@@ -11,7 +11,7 @@ use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, in_place, input, output};
-use crate::operator::sets::{FLOATING, REAL};
+use crate::operator::sets::{FLOATING, REAL, SINGLE, WHOLE32};
 use crate::operator::{CallPlan, Refusal};
 use crate::optimizer::kernels::{AdamW, AdamWRates, adam_w};
 
@@ -111,7 +111,45 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "ops-nn optim/apply_adam_w/docs/aclnnApplyAdamW.md",
         plan: apply_adam_w_of_tensors,
     },
+    Operator {
+        name: "aclnnAmpUpdateScale",
+        parameters: &[
+            input(CURRENT_SCALE, SINGLE, 0, 1),
+            input(GROWTH_TRACKER, WHOLE32, 0, 1),
+            input(FOUND_INF, SINGLE, 0, 1),
+            output(UPDATED_SCALE_OUT, SINGLE, 0, 1),
+            output(UPDATED_GROWTH_TRACKER_OUT, WHOLE32, 0, 1),
+        ],
+        limits: "one element each; growthInterval at least 1; foundInf not 0: scale times backoffFactor, tracker 0; \
+                 otherwise the tracker counts up, and at growthInterval becomes 0, while the scale grows by growthFactor if \
+                 the result is finite",
+        source: "ops-nn optim/amp_update_scale/docs/aclnnAmpUpdateScale.md",
+        plan: amp_update_scale,
+    },
 ];
+
+fn amp_update_scale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let names = [CURRENT_SCALE, GROWTH_TRACKER, FOUND_INF, UPDATED_SCALE_OUT, UPDATED_GROWTH_TRACKER_OUT];
+    for name in names {
+        call.expect_shape_or_one(name, &[1], "one element")?;
+    }
+    let (growth, backoff) = (call.float(GROWTH_FACTOR)?, call.float(BACKOFF_FACTOR)?);
+    let interval = call.int_in(GROWTH_INTERVAL, 1..=i64::MAX)?;
+    let [scale, tracker, found, new_scale, new_tracker] = call.slots_of(names)?;
+    CallPlan::new(move |views, _| {
+        let one = |slot| views.read::<f32>(slot)[0];
+        let (scale, steps) = (one(scale), views.read::<i64>(tracker)[0] + 1);
+        let grown = scale * growth as f32;
+        let (scale, steps) = match (one(found) != 0.0, steps == interval) {
+            (true, _) => (scale * backoff as f32, 0),
+            (false, true) => (if grown.is_finite() { grown } else { scale }, 0),
+            (false, false) => (scale, steps),
+        };
+        views.write(new_scale, &[scale]);
+        views.write(new_tracker, &[steps]);
+        Ok(())
+    })
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ternary {

@@ -2,4 +2,5 @@
 
 pub(crate) mod kernels;
 pub(crate) mod rows;
+pub(crate) mod unpool_rows;
 pub(crate) mod windows;

@@ -51,6 +51,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: trans_quant_param,
     },
     Operator {
+        name: "aclnnTransQuantParamV3",
+        parameters: &[
+            input(SCALE, SINGLE, 1, 2),
+            input(OFFSET, SINGLE, 1, 2).optional(),
+            output(OUT, PACKED_SCALES, 1, 2),
+        ],
+        limits: "as aclnnTransQuantParamV2; roundMode 0 (the lower bits are cut off)",
+        source: "ops-nn quant/trans_quant_param_v2/docs/aclnnTransQuantParamV3.md",
+        plan: |call| call.int_in(ROUND_MODE_INT, 0..=0).and_then(|_| trans_quant_param(call)),
+    },
+    Operator {
         name: "aclnnQuantMatmulV3",
         parameters: &[
             input(X1, BYTES, 2, 6),

@@ -91,7 +91,26 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "self is not empty; for an even number of elements, the lower median; valuesOut has the type of self \
                  and one element",
         source: "CANN 8.1 aclnn API reference, aclnnMedian",
-        plan: median,
+        plan: |call| median(call, VALUES_OUT, Pick::Middle),
+    },
+    Operator {
+        name: "aclnnNanMedian",
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 0, 1)],
+        limits: "self is not empty; the lower median of the elements that are no NaN, or NaN; out has the type of self and \
+                 one element",
+        source: "CANN 8.1 aclnn API reference, aclnnNanMedian",
+        plan: |call| median(call, OUT, Pick::MiddleNumber),
+    },
+    Operator {
+        name: "aclnnNanMedianDim",
+        parameters: &[
+            input(SELF, NUMBER, 0, 8),
+            output(VALUES_OUT, NUMBER, 0, 8),
+            output(INDICES_OUT, INDEX64, 0, 8),
+        ],
+        limits: "dim is not empty; the lower median of the elements that are no NaN, or NaN; valuesOut has the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnNanMedianDim",
+        plan: |call| along(call, ExtremumOutputs::named(call)?, Pick::MiddleNumber),
     },
     Operator {
         name: "aclnnArgsort",
@@ -206,6 +225,8 @@ enum Pick {
     Least,
     /// Lower median, or NaN.
     Middle,
+    /// Lower median of the elements that are no NaN.
+    MiddleNumber,
     Rank(usize),
 }
 
@@ -216,6 +237,9 @@ impl Pick {
             (Self::Least | Self::Middle, Some(nan)) => return nan,
             (Self::Least, None) => 0,
             (Self::Middle, None) => (row.len() - 1) / 2,
+            (Self::MiddleNumber, _) => {
+                row.iter().filter(|value| !value.is_nan()).count().saturating_sub(1) / 2
+            }
             (Self::Rank(rank), _) => rank,
         };
         let mut places: Vec<usize> = (0..row.len()).collect();
@@ -271,17 +295,17 @@ fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Ca
     })
 }
 
-fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (x, out) = (call.tensor(SELF)?, call.tensor(VALUES_OUT)?);
+fn median(call: &OperatorCall, out_name: Name<CheckedTensor>, pick: Pick) -> Result<CallPlan, Refusal> {
+    let (x, out) = (call.tensor(SELF)?, call.tensor(out_name)?);
     refuse_empty(call, x, &(0..x.rank()).collect::<Vec<_>>())?;
-    call.expect_dtype(VALUES_OUT, x.dtype, "the type of self")?;
+    call.expect_dtype(out_name, x.dtype, "the type of self")?;
     if out.len() != 1 {
-        return Err(call.refuse(VALUES_OUT, format!("expected one element, found {:?}", out.dims)));
+        return Err(call.refuse(out_name, format!("expected one element, found {:?}", out.dims)));
     }
     let (slot, dtype, out) = (x.slot, x.dtype, out.slot);
     CallPlan::new(move |views, tiles| {
         let x = views.of(slot);
-        with_lane!(dtype, L => reduce::each_row::<L>(tiles, x, x.len(), views.of(out), |row| row[Pick::Middle.of(row)]));
+        with_lane!(dtype, L => reduce::each_row::<L>(tiles, x, x.len(), views.of(out), |row| row[pick.of(row)]));
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, input, ints, output};
-use crate::operator::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
+use crate::operator::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER, REAL};
 use crate::operator::{CallPlan, Refusal};
 use crate::reduction::kernels as reduce;
 use crate::reduction::order::{self as order, Direction};
@@ -20,6 +20,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "no dims means all; out has the type dtype; self is converted to dtype before the sum",
         source: "ops-math math/reduce_sum/docs/aclnnReduceSum.md",
         plan: |call| sum(call, DIMS, KEEP_DIMS, Averaging::Whole),
+    },
+    Operator {
+        name: "aclnnReduceNansum",
+        parameters: &[input(SELF, REAL, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, REAL, 0, 8)],
+        limits: "no dims means all; NaN counts as 0; out has the type dtype; summed in DOUBLE and rounded once",
+        source: "CANN 8.1 aclnn API reference, aclnnReduceNansum",
+        plan: nan_sum,
     },
     Operator {
         name: "aclnnMean",
@@ -165,6 +172,22 @@ fn sum(
             let divisor = L::from_i64(count as i64);
             let finish = |total: L| if share == Averaging::OfEach { total.over(divisor) } else { total };
             reduce::sum::<L>(tiles, &rows, count, views.of(out), finish);
+        });
+        Ok(())
+    })
+}
+
+fn nan_sum(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dims = dims(call, DIM_ARRAY, x.rank())?;
+    call.expect_dtype(OUT, call.data_type(DTYPE)?, "the attribute dtype")?;
+    let shape = reduced_shape(&x.dims, &dims, call.flag(KEEP_DIM)?);
+    call.expect_shape_or_one(OUT, &shape, "of self without the reduced dims")?;
+    let (count, [x, out]) = (reduced_len(&x.dims, &dims), call.slots_of([SELF, OUT])?);
+    CallPlan::new(move |views, tiles| {
+        let rows = reduce::with_trailing(views.of(x), &dims);
+        reduce::each_row::<f64>(tiles, &rows, count, views.of(out), |row| {
+            row.iter().filter(|value| !value.is_nan()).sum()
         });
         Ok(())
     })

@@ -45,6 +45,14 @@ macro_rules! padded_grad {
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
+        name: "aclnnChannelShuffle",
+        parameters: &[input(SELF, ANY, 3, 7), output(OUT, ANY, 3, 7)],
+        limits: "self [N, C, ..], groups above 0 and a divisor of C; channel i of out is channel i / groups of group i % \
+                 groups; out has the type and shape of self",
+        source: "CANN 8.1 aclnn API reference, aclnnChannelShuffle",
+        plan: channel_shuffle,
+    },
+    Operator {
         name: "aclnnFlip",
         parameters: &[input(SELF, ANY, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "out has the shape and type of self",
@@ -567,6 +575,26 @@ fn trace(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 (0..count).fold(L::default(), |sum, i| sum.plus(values[i * columns + i]))
             });
         });
+        Ok(())
+    })
+}
+
+fn channel_shuffle(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_type_of(SELF, &[OUT])?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (groups, channels) = (call.int_in(GROUPS, 1..=i64::MAX)? as usize, x.dims[1]);
+    call.expect_that(channels.is_multiple_of(groups), GROUPS, &format!("a divisor of {channels}"), groups)?;
+    let [x, out] = call.slots_of([SELF, OUT])?;
+    CallPlan::new(move |views, tiles| {
+        let grouped = views.of(x).split(1, groups, channels / groups);
+        let mut order: Vec<usize> = (0..grouped.rank()).collect();
+        order.swap(1, 2);
+        elementwise::copy(
+            tiles,
+            &grouped.permute(&order),
+            &views.of(out).split(1, channels / groups, groups),
+        );
         Ok(())
     })
 }

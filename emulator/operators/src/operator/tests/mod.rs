@@ -7,13 +7,17 @@ mod elementwise;
 mod exponents;
 mod flash;
 mod foreach;
+mod further;
+mod fused;
 mod golden;
 mod gradient;
 mod indexing;
 mod limits;
+mod lookups;
 mod loss;
 mod normal;
 mod optimizer;
+mod packed;
 mod paged;
 mod product;
 mod programs;
@@ -21,7 +25,9 @@ mod quantized;
 mod random;
 mod reduction;
 mod ring;
+mod sampled;
 mod sequences;
+mod serving;
 mod shape;
 mod signs;
 
@@ -267,7 +273,7 @@ pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) ->
 
 pub(super) const FLOATS: [AclType; 3] = [AclType::F32, AclType::F16, AclType::BF16];
 
-const FORMS_IN_PLACE: usize = 102;
+const FORMS_IN_PLACE: usize = 104;
 
 #[test]
 fn forms_in_place_are_those_of_the_rows_that_have_one() {

@@ -179,3 +179,152 @@ fn what_no_distribution_has_is_refused() {
     let sure = vec![Arg::Ints(&[100]), Arg::F(1.5), Arg::I(0), Arg::I(0), Arg::T(&mut mask)];
     refused("aclnnDropoutGenMask", sure, &["prob: expected 0 to 1, found 1.5"]);
 }
+
+#[test]
+fn numbers_from_tensors_of_seeds_are_those_of_the_seeds() {
+    let one = |value: f64| Data::new(AclType::I64, &[1], &[value]);
+    for (name, before) in [("Uniform", [Arg::F(-2.0), Arg::F(3.0)]), ("Normal", [Arg::F(1.0), Arg::F(2.0)])] {
+        let numbers: Vec<Arg<'_>> =
+            before.iter().map(|arg| if let Arg::F(x) = arg { Arg::F(*x) } else { Arg::I(0) }).collect();
+        let given = filled(&format!("aclnnInplace{name}"), AclType::F32, before.into_iter().collect(), 5, 12);
+        let (mut out, mut seed, mut offset) = (Data::blank(AclType::F32, &[3, 500]), one(5.0), one(8.0));
+        let mut call = vec![Arg::T(&mut out)];
+        call.extend(numbers);
+        call.extend([Arg::T(&mut seed), Arg::T(&mut offset), Arg::I(4)]);
+        run(&format!("aclnnInplace{name}Tensor"), call).unwrap();
+        assert_eq!(out.values(), given, "{name}");
+    }
+    let (mut out, mut seed, mut offset) = (Data::blank(AclType::I64, &[2000]), one(1.0), one(0.0));
+    let call =
+        vec![Arg::T(&mut out), Arg::I(-3), Arg::I(4), Arg::T(&mut seed), Arg::T(&mut offset), Arg::I(0)];
+    run("aclnnInplaceRandomTensor", call).unwrap();
+    assert!((-3..4).all(|wanted| out.values().contains(&f64::from(wanted))));
+    let drawn = |name: &str, seeds: Vec<Arg<'_>>| {
+        let mut weights = Data::new(AclType::F32, &[500, 3], &[1.0, 0.0, 4.0].repeat(500));
+        let mut out = Data::blank(AclType::I64, &[500, 2]);
+        let mut call = vec![Arg::T(&mut weights), Arg::I(2), Arg::B(true)];
+        call.extend(seeds);
+        call.push(Arg::T(&mut out));
+        run(name, call).unwrap();
+        out.values()
+    };
+    let seeds = vec![Arg::T(&mut seed), Arg::T(&mut offset), Arg::I(4)];
+    let of_tensors = drawn("aclnnMultinomialTensor", seeds);
+    assert_eq!(of_tensors, drawn("aclnnMultinomial", vec![Arg::I(1), Arg::I(4)]));
+    let mut mask = Data::blank(AclType::U8, &[32]);
+    let mut call = vec![Arg::Ints(&[2, 100]), Arg::F(0.5), Arg::T(&mut seed), Arg::T(&mut offset), Arg::I(4)];
+    call.extend([Arg::D(AclType::F32), Arg::T(&mut mask)]);
+    run("aclnnDropoutGenMaskV2Tensor", call).unwrap();
+    let mut given = Data::blank(AclType::U8, &[32]);
+    let call = vec![
+        Arg::Ints(&[2, 100]),
+        Arg::F(0.5),
+        Arg::I(1),
+        Arg::I(4),
+        Arg::D(AclType::F32),
+        Arg::T(&mut given),
+    ];
+    run("aclnnDropoutGenMaskV2", call).unwrap();
+    assert_eq!(mask.values(), given.values());
+    let mut two = Data::new(AclType::I64, &[2], &[1.0, 2.0]);
+    let call = vec![Arg::T(&mut out), Arg::I(0), Arg::I(4), Arg::T(&mut two), Arg::T(&mut offset), Arg::I(0)];
+    refused("aclnnInplaceRandomTensor", call, &["seedTensor: expected shape [1]"]);
+}
+
+#[test]
+fn normal_numbers_follow_their_tensors_and_permutations_are_complete() {
+    const COUNT: usize = 3000;
+    let (means, deviations) = ([-5.0, 20.0], [0.5, 3.0]);
+    let mut mean = Data::new(AclType::F32, &[2, 1], &means);
+    let mut deviation =
+        Data::new(AclType::F32, &[2, COUNT], &[vec![0.5; COUNT], vec![3.0; COUNT]].concat()).strided();
+    let mut out = Data::blank(AclType::F32, &[2, COUNT]).strided();
+    let call = vec![Arg::T(&mut mean), Arg::T(&mut deviation), Arg::I(7), Arg::I(4), Arg::T(&mut out)];
+    run("aclnnNormalTensorTensor", call).unwrap();
+    let both = out.values();
+    for (row, (mean, deviation)) in both.chunks(COUNT).zip(means.into_iter().zip(deviations)) {
+        let found = row.iter().sum::<f64>() / COUNT as f64;
+        let spread = (row.iter().map(|x| (x - found).powi(2)).sum::<f64>() / COUNT as f64).sqrt();
+        // Six standard errors of the mean and of the deviation.
+        let error = 6.0 * deviation / (COUNT as f64).sqrt();
+        assert!((found - mean).abs() < error && (spread - deviation).abs() < error, "{found} {spread}");
+    }
+    let mut one = Data::blank(AclType::F32, &[COUNT]);
+    run("aclnnNormalFloatFloat", vec![Arg::F(-5.0), Arg::F(0.5), Arg::I(7), Arg::I(4), Arg::T(&mut one)])
+        .unwrap();
+    assert_eq!(one.values(), both[..COUNT]);
+    let mut flat = Data::new(AclType::F32, &[COUNT], &[0.5; COUNT]);
+    run(
+        "aclnnNormalFloatTensor",
+        vec![Arg::F(-5.0), Arg::T(&mut flat), Arg::I(7), Arg::I(4), Arg::T(&mut one)],
+    )
+    .unwrap();
+    assert_eq!(one.values(), both[..COUNT]);
+    let mut level = Data::new(AclType::F32, &[COUNT], &[-5.0; COUNT]);
+    let call = vec![Arg::T(&mut level), Arg::F(0.5), Arg::I(7), Arg::I(4), Arg::T(&mut one)];
+    run("aclnnNormalTensorFloat", call).unwrap();
+    assert_eq!(one.values(), both[..COUNT]);
+    let mut below = Data::new(AclType::F32, &[COUNT], &[-0.5; COUNT]);
+    let call = vec![Arg::F(0.0), Arg::T(&mut below), Arg::I(7), Arg::I(4), Arg::T(&mut one)];
+    refused("aclnnNormalFloatTensor", call, &["std: expected at least 0, found -0.5"]);
+    let permuted = |seed: i64| {
+        let mut out = Data::blank(AclType::I64, &[50]).strided();
+        run("aclnnRandperm", vec![Arg::I(50), Arg::I(seed), Arg::I(0), Arg::T(&mut out)]).unwrap();
+        out.values()
+    };
+    let (first, second) = (permuted(1), permuted(2));
+    let mut sorted = first.clone();
+    sorted.sort_by(f64::total_cmp);
+    assert_eq!(sorted, (0..50).map(f64::from).collect::<Vec<_>>());
+    assert!(first != second && first != sorted && first == permuted(1));
+    let mut small = Data::blank(AclType::I8, &[200]);
+    let call = vec![Arg::I(200), Arg::I(1), Arg::I(0), Arg::T(&mut small)];
+    refused("aclnnRandperm", call, &["out: INT8 does not store 199"]);
+}
+
+#[test]
+fn bernoulli_numbers_follow_their_tensor_and_leaks_their_range() {
+    let mut out = Data::blank(AclType::F16, &[3, 2000]).strided();
+    let mut ones = Data::new(AclType::F32, &[3, 1], &[0.0, 0.25, 1.0]);
+    run("aclnnInplaceBernoulliTensor", vec![Arg::T(&mut out), Arg::T(&mut ones), Arg::I(3), Arg::I(4)])
+        .unwrap();
+    for (row, probability) in out.values().chunks(2000).zip([0.0, 0.25, 1.0]) {
+        likely(row.iter().filter(|x| **x == 1.0).count(), 2000, probability, "ones");
+        assert!(row.iter().all(|x| [0.0, 1.0].contains(x)));
+    }
+    let mut wrong = Data::new(AclType::F32, &[3, 1], &[0.0, 1.25, 1.0]);
+    let call = vec![Arg::T(&mut out), Arg::T(&mut wrong), Arg::I(3), Arg::I(4)];
+    refused("aclnnInplaceBernoulliTensor", call, &["prob: expected 0 to 1, found 1.25"]);
+    let values = varied(400, 2);
+    let leaked = |training: bool, in_place: bool| {
+        let (mut x, mut noise) =
+            (Data::new(AclType::F32, &[400], &values), Data::new(AclType::F32, &[400], &[9.0; 400]));
+        let mut out = Data::blank(AclType::F32, &[400]);
+        let mut call = vec![
+            Arg::T(&mut x),
+            Arg::T(&mut noise),
+            real(0.125),
+            real(0.25),
+            Arg::B(training),
+            Arg::I(5),
+            Arg::I(4),
+        ];
+        if in_place {
+            run("aclnnInplaceRReluWithNoise", call).unwrap();
+            return (x.values(), noise.values());
+        }
+        call.push(Arg::T(&mut out));
+        run("aclnnRReluWithNoise", call).unwrap();
+        (out.values(), noise.values())
+    };
+    let (found, noise) = leaked(true, false);
+    for ((x, y), factor) in values.iter().zip(&found).zip(&noise) {
+        assert!(if *x > 0.0 { *factor == 1.0 } else { (0.125..=0.25).contains(factor) }, "{x} {factor}");
+        assert!((y - x * factor).abs() < 1e-6, "{x} {y} {factor}");
+    }
+    assert!(noise.iter().any(|x| (0.126..0.2).contains(x)) && noise.iter().any(|x| (0.2..0.249).contains(x)));
+    assert_eq!((found, noise), leaked(true, true));
+    let (found, noise) = leaked(false, false);
+    assert!(noise.iter().all(|x| *x == 9.0));
+    assert!(values.iter().zip(&found).all(|(x, y)| *y == if *x > 0.0 { *x } else { x * 0.1875 }));
+}
