@@ -19,6 +19,7 @@ use ascend_tp::schedule::Target;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp::train::checkpoint::export_adapter;
 use ascend_tp::train::data::Batch;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::verify::{Gradients, gradients};
 use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, lower};
 use ascend_tp::weights::{Checkpoint, fill_from};
@@ -288,6 +289,19 @@ fn gradients_of_experts_become_gradients_of_factors_before_they_are_summed() {
         assert!(readers.peek().is_some() && readers.all(|kind| !kind.is_collective()), "{zero:?}");
         assert_eq!(of_weights.len(), 2 * config.mixtures().count(), "{zero:?}");
     }
+}
+
+/// With a scaled loss, the update is a program of its own, without routers.
+#[test]
+fn adapters_of_a_mixture_train_in_f16() {
+    let model = open(&fixture("qwen3-moe"));
+    let lora: Lora = "rank=2,alpha=4,targets=q_proj".parse().unwrap();
+    let recipe = Recipe { precision: TrainingPrecision::F16, lora: Some(lora), ..Recipe::default() };
+    let cann = cann(4);
+    let mut trainer =
+        run(&cann, &model, &recipe, Layout { data: 4, expert: 2, micro_batch: 1, ..Layout::ONE });
+    let outcome = trainer.step(&batch(&model, 0)).unwrap();
+    assert!(outcome.loss.is_finite(), "{outcome:?}");
 }
 
 /// Starts a run with 4 sequences of 6 tokens a step.

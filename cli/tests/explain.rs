@@ -10,6 +10,15 @@ use serde_json::Value;
 use crate::{fixture, json, root, run, stderr, succeeds, words};
 
 #[test]
+fn a_mixture_has_total_and_active_parameters() {
+    let asked = words("explain qwen3-30b-a3b --cards 4");
+    let text = succeeds(&asked);
+    assert!(text.contains("48 layers, 30.5 B parameters (3.4 B active)"), "{text}");
+    let report = json(&[&asked[..], &["--json"]].concat());
+    assert_eq!(report["active_parameters"], 3_353_032_704_u64);
+}
+
+#[test]
 fn qwen_72b_on_eight_cards_is_as_published() {
     let text = succeeds(&words("explain --model qwen-72b --cards 8"));
     for expected in [

@@ -249,6 +249,7 @@ impl Pins {
         let names: FxHashSet<&str> =
             program.values.values().iter().map(|value| value.name.as_str()).collect();
         (self.values, self.along) = (self.values.among(&names), self.along.among(&names));
+        (self.cuts, self.gathered) = (self.cuts.among(&names), self.gathered.among(&names));
         self.used_sharded = self.used_sharded.among(&names);
         self
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::{Bytes, Remainder};
 use ascend_tp::collective::{ExplainedExchange, exchanges};
-use ascend_tp::config::ModelConfig;
+use ascend_tp::config::{ModelConfig, Parameters};
 use ascend_tp::device::Communicator;
 use ascend_tp::exec::{communicators_wanted, memory_wanted};
 use ascend_tp::program::models::{
@@ -23,6 +23,9 @@ pub(super) struct ExplainReport {
     pub(super) architecture: &'static str,
     pub(super) layers: usize,
     pub(super) parameters: u64,
+    /// Parameters of a mixture that compute a token, with the chosen experts alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) active_parameters: Option<u64>,
     pub(super) dtype: &'static str,
     /// Element type of KV caches, if activations have another one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,6 +216,7 @@ impl ExplainReport {
             architecture: config.family.architecture(),
             layers: config.layers,
             parameters: parameters(&shown.program),
+            active_parameters: active_parameters(config),
             dtype: request.deployment.precision.name(),
             kv_dtype: request.deployment.precision.kv_name(),
             cards: request.mesh.cards(),
@@ -255,6 +259,11 @@ fn pass(request: &ExplainRequest<'_>, compiled: &ExplainedProgram) -> PassReport
         residual: request.residual(compiled.pass).name(),
         output: if compiled.pass.head == Head::LastToken { "token" } else { "logits" },
     }
+}
+
+fn active_parameters(config: &ModelConfig) -> Option<u64> {
+    let Parameters { total, active } = config.parameters();
+    (active < total).then_some(active as u64)
 }
 
 fn parameters(program: &Program) -> u64 {

@@ -15,13 +15,15 @@ use crate::terminal;
 
 pub(super) fn render(report: &ExplainReport) -> String {
     let mut text = String::new();
+    let active = report.active_parameters.map(|active| format!(" ({} active)", in_billions(active)));
     let _ = writeln!(
         text,
-        "{} ({}): {}, {} parameters, {}{} on {}, {}",
+        "{} ({}): {}, {} parameters{}, {}{} on {}, {}",
         report.model,
         report.architecture,
         counted(report.layers, "layer"),
         in_billions(report.parameters),
+        active.unwrap_or_default(),
         report.dtype,
         report.kv_dtype.map(|dtype| format!(" with {dtype} caches")).unwrap_or_default(),
         counted(report.cards, "card"),
