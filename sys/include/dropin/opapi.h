@@ -117,10 +117,31 @@ ACLNN_OPERATOR(aclnnFusedInferAttentionScoreV3, const aclTensor *query, const ac
     const aclTensor *value_antiquant_scale_optional, const aclTensor *value_antiquant_offset_optional,
     const aclTensor *key_shared_prefix_optional, const aclTensor *value_shared_prefix_optional,
     const aclIntArray *actual_shared_prefix_len_optional, const aclTensor *query_rope_optional,
-    const aclTensor *key_rope_optional, const aclTensor *key_rope_antiquant_scale_optional, int64_t num_heads, double scale_value, int64_t pre_tokens,
-    int64_t next_tokens, char *input_layout, int64_t num_key_value_heads, int64_t sparse_mode, int64_t inner_precise,
-    int64_t block_size, int64_t antiquant_mode, bool softmax_lse_flag, int64_t key_antiquant_mode,
+    const aclTensor *key_rope_optional, const aclTensor *key_rope_antiquant_scale_optional,
+    int64_t num_heads, double scale_value, int64_t pre_tokens, int64_t next_tokens, char *input_layout,
+    int64_t num_key_value_heads, int64_t sparse_mode, int64_t inner_precise, int64_t block_size,
+    int64_t antiquant_mode, bool softmax_lse_flag, int64_t key_antiquant_mode,
     int64_t value_antiquant_mode, const aclTensor *attention_out, const aclTensor *softmax_lse)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFusedInferAttentionScoreV4, const aclTensor *query, const aclTensorList *key,
+    const aclTensorList *value, const aclTensor *pse_shift_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *actual_seq_lengths_optional, const aclIntArray *actual_seq_lengths_kv_optional,
+    const aclTensor *deq_scale1_optional, const aclTensor *quant_scale1_optional,
+    const aclTensor *deq_scale2_optional, const aclTensor *quant_scale2_optional,
+    const aclTensor *quant_offset2_optional, const aclTensor *antiquant_scale_optional,
+    const aclTensor *antiquant_offset_optional, const aclTensor *block_table_optional,
+    const aclTensor *query_padding_size_optional, const aclTensor *kv_padding_size_optional,
+    const aclTensor *key_antiquant_scale_optional, const aclTensor *key_antiquant_offset_optional,
+    const aclTensor *value_antiquant_scale_optional, const aclTensor *value_antiquant_offset_optional,
+    const aclTensor *key_shared_prefix_optional, const aclTensor *value_shared_prefix_optional,
+    const aclIntArray *actual_shared_prefix_len_optional, const aclTensor *query_rope_optional,
+    const aclTensor *key_rope_optional, const aclTensor *key_rope_antiquant_scale_optional,
+    const aclTensor *dequant_scale_query_optional, const aclTensor *learnable_sink_optional,
+    int64_t num_heads, double scale_value, int64_t pre_tokens, int64_t next_tokens, char *input_layout,
+    int64_t num_key_value_heads, int64_t sparse_mode, int64_t inner_precise, int64_t block_size,
+    int64_t antiquant_mode, bool softmax_lse_flag, int64_t key_antiquant_mode,
+    int64_t value_antiquant_mode, int64_t query_quant_mode,
+    const aclTensor *attention_out, const aclTensor *softmax_lse)
 ACLNN_OPERATOR(aclnnPromptFlashAttentionV3, const aclTensor *query, const aclTensor *key, const aclTensor *value,
     const aclTensor *pse_shift, const aclTensor *atten_mask, const aclIntArray *actual_seq_lengths,
     const aclIntArray *actual_seq_lengths_kv, const aclTensor *deq_scale1, const aclTensor *quant_scale1,
@@ -1276,6 +1297,21 @@ ACLNN_OPERATOR(aclnnRopeWithSinCosCache, const aclTensor *positions, const aclTe
 /** @since 9.x */
 ACLNN_OPERATOR(aclnnTransQuantParamV3, const aclTensor *scale, const aclTensor *offset, int64_t round_mode,
     const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAttentionUpdate, const aclTensorList *lse, const aclTensorList *local_out, int64_t update_type,
+    aclTensor *out, aclTensor *lse_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInterleaveRope, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnApplyRotaryPosEmbV2, aclTensor *query_ref, aclTensor *key_ref, const aclTensor *cos,
+    const aclTensor *sin, int64_t layout, char *rotary_mode)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFastLayerNorm, const aclTensor *input, const aclIntArray *normalized_shape,
+    const aclTensor *weight_optional, const aclTensor *bias_optional, double eps, aclTensor *out,
+    aclTensor *mean_out_optional, aclTensor *rstd_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnKlDivTargetBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *target, int64_t reduction, bool log_target, aclTensor *grad_target)
 
 /* Shifts, series and gradients of other programs */
 /** @since 9.x */

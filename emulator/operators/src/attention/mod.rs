@@ -1,6 +1,7 @@
 //! Attention: inference, training and ring updates.
 
 pub(crate) mod kernels;
+pub(crate) mod merge_rows;
 pub(crate) mod packed_rows;
 pub(crate) mod ring_rows;
 pub(crate) mod rows;

@@ -91,6 +91,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: fused,
     },
     Operator {
+        name: "aclnnFusedInferAttentionScoreV4",
+        parameters: FUSED,
+        limits: "as aclnnFusedInferAttentionScoreV3; queryQuantMode 0; no sinks",
+        source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV4.md",
+        plan: |call| call.int_in(QUERY_QUANT_MODE, 0..=0).and_then(|_| fused(call)),
+    },
+    Operator {
         name: "aclnnPromptFlashAttentionV3",
         parameters: PROMPT,
         limits: "as aclnnFusedInferAttentionScoreV2 for queries longer than 1",

@@ -73,6 +73,20 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: layer_norm,
     },
     Operator {
+        name: "aclnnFastLayerNorm",
+        parameters: &[
+            input(INPUT, FLOATING, 1, 8),
+            input(WEIGHT_OPTIONAL, FLOATING, 1, 8).optional(),
+            input(BIAS_OPTIONAL, FLOATING, 1, 8).optional(),
+            output(OUT, FLOATING, 1, 8),
+            output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
+            output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
+        ],
+        limits: "as aclnnLayerNorm",
+        source: "ops-nn norm/layer_norm_v4/docs/aclnnFastLayerNorm.md",
+        plan: layer_norm,
+    },
+    Operator {
         name: "aclnnSoftmax",
         parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",
@@ -113,6 +127,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  buffer",
         source: "ops-transformer posembedding/apply_rotary_pos_emb/docs/aclnnApplyRotaryPosEmb.md",
         plan: rotary_pair,
+    },
+    Operator {
+        name: "aclnnApplyRotaryPosEmbV2",
+        parameters: &[
+            in_place(QUERY_REF, FLOATING, 4, 4),
+            in_place(KEY_REF, FLOATING, 4, 4),
+            input(COS, FLOATING, 4, 4),
+            input(SIN, FLOATING, 4, 4),
+        ],
+        limits: "as aclnnApplyRotaryPosEmb; rotaryMode half",
+        source: "ops-transformer posembedding/apply_rotary_pos_emb/docs/aclnnApplyRotaryPosEmbV2.md",
+        plan: rotary_pair_of_halves,
     },
 ];
 
@@ -317,6 +343,12 @@ fn rotary_pair(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         Ok(())
     })
+}
+
+fn rotary_pair_of_halves(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let mode = call.text(ROTARY_MODE)?;
+    call.expect_that(mode == "half", ROTARY_MODE, "half", mode)?;
+    rotary_pair(call)
 }
 
 fn rotary(call: &OperatorCall) -> Result<CallPlan, Refusal> {

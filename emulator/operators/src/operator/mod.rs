@@ -30,7 +30,7 @@ pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
-const FAMILIES: [&[Operator]; 60] = [
+const FAMILIES: [&[Operator]; 61] = [
     crate::matmul::rows::OPERATORS,
     crate::matmul::transposed_rows::OPERATORS,
     crate::matmul::collective_rows::OPERATORS,
@@ -87,6 +87,7 @@ const FAMILIES: [&[Operator]; 60] = [
     crate::normalization::group_rows::OPERATORS,
     crate::normalization::masked_rows::OPERATORS,
     crate::quantization::dynamic_rows::OPERATORS,
+    crate::attention::merge_rows::OPERATORS,
     crate::attention::packed_rows::OPERATORS,
     crate::experts::gating_rows::OPERATORS,
     crate::indexing::serving_rows::OPERATORS,

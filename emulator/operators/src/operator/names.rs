@@ -231,6 +231,7 @@ names! {
         QUANT_MAX "quantMax",
         QUANT_MIN "quantMin",
         QUANT_MODE "quantMode",
+        QUERY_QUANT_MODE "queryQuantMode",
         REDUCE "reduce",
         REDUCTION "reduction",
         RENORM "renorm",
@@ -253,6 +254,7 @@ names! {
         TP_WORLD_SIZE "tpWorldSize",
         TRANS_A "transA",
         TRANS_B "transB",
+        UPDATE_TYPE "updateType",
         VALUE_ANTIQUANT_MODE "valueAntiquantMode",
     }
     f64 {
@@ -379,6 +381,7 @@ names! {
         QUANT_MODE_OPTIONAL "quantModeOptional",
         REDUCE_OP "reduceOp",
         REDUCTION_OPTIONAL "reductionOptional",
+        ROTARY_MODE "rotaryMode",
         ROUND_MODE "roundMode",
         ROUND_MODE_OPTIONAL "roundModeOptional",
         SCATTER_MODE_OPTIONAL "scatterModeOptional",

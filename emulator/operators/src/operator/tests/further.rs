@@ -150,6 +150,35 @@ fn later_forms_have_the_bits_of_earlier_ones() {
         results.push(out.values());
     }
     assert!(results[0] == results[1] && results[0] == results[2]);
+    let (mut a, mut weight) = (d(&varied(12, 1), &[3, 4]), d(&varied(4, 2), &[4]));
+    let mut norms = Vec::new();
+    for name in ["aclnnLayerNorm", "aclnnFastLayerNorm"] {
+        let (mut out, mut mean, mut rstd) = (
+            Data::blank(AclType::F32, &[3, 4]),
+            Data::blank(AclType::F32, &[3, 1]),
+            Data::blank(AclType::F32, &[3, 1]),
+        );
+        let mut call = vec![Arg::T(&mut a), Arg::Ints(&[4]), Arg::T(&mut weight), Arg::Null, Arg::F(1e-5)];
+        call.extend([Arg::T(&mut out), Arg::T(&mut mean), Arg::T(&mut rstd)]);
+        run(name, call).unwrap();
+        norms.push([out.values(), mean.values(), rstd.values()]);
+    }
+    assert_eq!(norms[0], norms[1]);
+    let mut turned = Vec::new();
+    for mode in [None, Some("half"), Some("interleave")] {
+        let (mut q, mut k) = (d(&varied(256, 1), &[1, 1, 2, 128]), d(&varied(128, 2), &[1, 1, 1, 128]));
+        let (mut cos, mut sin) = (d(&varied(128, 3), &[1, 1, 1, 128]), d(&varied(128, 4), &[1, 1, 1, 128]));
+        let mut call = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(1)];
+        call.extend(mode.map(Arg::Text));
+        if mode == Some("interleave") {
+            refused("aclnnApplyRotaryPosEmbV2", call, &["rotaryMode: expected half, found \"interleave\""]);
+            continue;
+        }
+        run(if mode.is_some() { "aclnnApplyRotaryPosEmbV2" } else { "aclnnApplyRotaryPosEmb" }, call)
+            .unwrap();
+        turned.push([q.values(), k.values()]);
+    }
+    assert_eq!(turned[0], turned[1]);
     let (mut scale, mut offset) = (d(&[0.3, 1.7], &[2]), d(&[3.0, -5.0], &[2]));
     let (mut first, mut second) = (Data::blank(AclType::U64, &[2]), Data::blank(AclType::U64, &[2]));
     run("aclnnTransQuantParamV2", vec![Arg::T(&mut scale), Arg::T(&mut offset), Arg::T(&mut first)]).unwrap();
@@ -161,4 +190,41 @@ fn later_forms_have_the_bits_of_earlier_ones() {
     assert_eq!(first.memory, second.memory);
     let call = vec![Arg::T(&mut scale), Arg::T(&mut offset), Arg::I(1), Arg::T(&mut second)];
     refused("aclnnTransQuantParamV3", call, &["roundMode: expected 0, found 1"]);
+}
+
+#[test]
+fn divergences_have_gradients_for_targets() {
+    let (x, up) = (varied(6, 1), varied(6, 4));
+    for (is_log, reduction, divisor) in [(false, 0, 1.0), (true, 1, 6.0), (false, 2, 1.0), (true, 3, 2.0)] {
+        let targets: Vec<f64> = varied(6, 7).iter().map(|t| if is_log { *t } else { t.abs() }).collect();
+        let loss = |x: f64, t: f64| if is_log { t.exp() * (t - x) } else { t * (t.ln() - x) };
+        let (mut a, mut t) =
+            (Data::new(AclType::F32, &[2, 3], &x).strided(), Data::new(AclType::F32, &[2, 3], &targets));
+        let mut grad = if reduction == 0 {
+            Data::new(AclType::F32, &[2, 3], &up)
+        } else {
+            Data::new(AclType::F32, &[], &up[..1])
+        };
+        let mut out = Data::blank(AclType::F32, &[2, 3]).strided();
+        let mut call =
+            vec![Arg::T(&mut grad), Arg::T(&mut a), Arg::T(&mut t), Arg::I(reduction), Arg::B(is_log)];
+        call.push(Arg::T(&mut out));
+        run("aclnnKlDivTargetBackward", call).unwrap();
+        let slope = |i: usize| {
+            let (t, h) = (targets[i], 1e-6);
+            // A target of 0 has no gradient.
+            let by =
+                if t == 0.0 && !is_log { 0.0 } else { (loss(x[i], t + h) - loss(x[i], t - h)) / (2.0 * h) };
+            by * up[if reduction == 0 { i } else { 0 }] / divisor
+        };
+        close(
+            &out.values(),
+            &(0..6).map(slope).collect::<Vec<_>>(),
+            1e-4,
+            &format!("log {is_log}, reduction {reduction}"),
+        );
+        let mut call = vec![Arg::T(&mut grad), Arg::T(&mut a), Arg::T(&mut t), Arg::I(4), Arg::B(is_log)];
+        call.push(Arg::T(&mut out));
+        refused("aclnnKlDivTargetBackward", call, &["reduction: expected 0 to 3, found 4"]);
+    }
 }

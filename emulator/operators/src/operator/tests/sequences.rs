@@ -252,7 +252,12 @@ impl Case {
         arguments.push(table.as_mut().map_or(Arg::Null, Arg::T));
         arguments.extend((0..8).map(|_| Arg::Null));
         arguments.push(Arg::NoInts);
-        arguments.extend((0..if name.ends_with("V3") { 3 } else { 0 }).map(|_| Arg::Null));
+        let more = match name {
+            FUSED => 3,
+            FUSED_V4 => 5,
+            _ => 0,
+        };
+        arguments.extend((0..more).map(|_| Arg::Null));
         let block_size = self.block_size.unwrap_or(self.cache.map_or(0, |cache| cache.block as i64));
         arguments.extend([Arg::I(heads as i64), Arg::F(SCALE), Arg::I(self.before), Arg::I(self.after)]);
         arguments.extend([
@@ -261,14 +266,11 @@ impl Case {
             Arg::I(self.sparse_mode),
             Arg::I(0),
         ]);
-        arguments.extend([
-            Arg::I(block_size),
-            Arg::I(0),
-            Arg::B(self.sums),
-            Arg::I(0),
-            Arg::I(0),
-            Arg::T(&mut out),
-        ]);
+        arguments.extend([Arg::I(block_size), Arg::I(0), Arg::B(self.sums), Arg::I(0), Arg::I(0)]);
+        if name == FUSED_V4 {
+            arguments.push(Arg::I(0));
+        }
+        arguments.push(Arg::T(&mut out));
         arguments.push(if self.sums { Arg::T(&mut sums) } else { Arg::Null });
         let found = body(arguments)?;
         Ok((found, [out, wanted, sums, logs]))
@@ -276,7 +278,7 @@ impl Case {
 
     #[track_caller]
     fn agrees(&self) {
-        for name in ["aclnnFusedInferAttentionScoreV2", "aclnnFusedInferAttentionScoreV3"] {
+        for name in ["aclnnFusedInferAttentionScoreV2", FUSED, FUSED_V4] {
             let [out, wanted, sums, logs] = self.run(name).unwrap();
             // Rows past a length are zeros with log-sum-exp +inf.
             let padded = |data: &Data, padding: f64| -> Vec<f64> {
@@ -367,6 +369,7 @@ fn calls_that_seeds_give() {
 }
 
 const FUSED: &str = "aclnnFusedInferAttentionScoreV3";
+const FUSED_V4: &str = "aclnnFusedInferAttentionScoreV4";
 
 /// A decode step multiplies each row with its keys twice and reads the keys once.
 #[test]

@@ -273,3 +273,58 @@ fn heads_turn_by_their_positions() {
         refused("aclnnRopeWithSinCosCache", call, &["positions: expected 0 to 4, found 5"]);
     }
 }
+
+#[test]
+fn attention_of_several_devices_is_merged() {
+    let (sums, parts) =
+        ([varied(4, 1), varied(4, 5), varied(4, 8)], [varied(12, 2), varied(12, 3), varied(12, 7)]);
+    for dtype in [AclType::F32, AclType::BF16] {
+        for kind in [0, 1] {
+            let mut lse = sums.each_ref().map(|sums| Data::new(AclType::F32, &[4], sums));
+            let mut local = parts.each_ref().map(|part| Data::new(dtype, &[4, 3], part).strided());
+            let (mut out, mut total) =
+                (Data::blank(dtype, &[4, 3]).strided(), Data::new(AclType::F32, &[4], &[9.0; 4]));
+            let mut call = vec![
+                Arg::List(lse.iter_mut().collect()),
+                Arg::List(local.iter_mut().collect()),
+                Arg::I(kind),
+            ];
+            call.extend([Arg::T(&mut out), Arg::T(&mut total)]);
+            run("aclnnAttentionUpdate", call).unwrap();
+            let whole: Vec<f64> =
+                (0..4).map(|row| sums.iter().map(|sums| sums[row].exp()).sum::<f64>()).collect();
+            let merged =
+                |at: usize| (0..3).map(|i| parts[i][at] * sums[i][at / 3].exp() / whole[at / 3]).sum::<f64>();
+            close(&out.values(), &(0..12).map(merged).collect::<Vec<_>>(), precision(dtype), "merged");
+            let logs = if kind == 1 { whole.iter().map(|sum| sum.ln()).collect() } else { vec![9.0; 4] };
+            close(&total.values(), &logs, 1e-6, "logarithms");
+        }
+    }
+    let (mut lse, mut part) = (Data::blank(AclType::F32, &[4]), Data::blank(AclType::F32, &[4, 3]));
+    let mut out = Data::blank(AclType::F32, &[4, 3]);
+    let call =
+        vec![Arg::List(vec![&mut lse]), Arg::List(vec![&mut part]), Arg::I(2), Arg::T(&mut out), Arg::Null];
+    refused("aclnnAttentionUpdate", call, &["updateType: expected 0 to 1, found 2"]);
+}
+
+#[test]
+fn interleaved_rows_turn_as_halves() {
+    let (x, cos, sin) = (varied(2 * 2 * 64, 1), varied(2 * 64, 4), varied(2 * 64, 6));
+    let d = |dims: &[usize], values: &[f64]| Data::new(AclType::F32, dims, values).strided();
+    let (mut a, mut c, mut s) = (d(&[1, 2, 2, 64], &x), d(&[1, 1, 2, 64], &cos), d(&[1, 1, 2, 64], &sin));
+    let mut out = Data::blank(AclType::F32, &[1, 2, 2, 64]).strided();
+    run("aclnnInterleaveRope", vec![Arg::T(&mut a), Arg::T(&mut c), Arg::T(&mut s), Arg::T(&mut out)])
+        .unwrap();
+    let mut expected = Vec::new();
+    for (row, values) in x.chunks(64).enumerate() {
+        let table = row % 2 * 64;
+        let even = |i: usize| values[2 * i];
+        let odd = |i: usize| values[2 * i + 1];
+        expected.extend((0..32).map(|i| even(i) * cos[table + i] - odd(i) * sin[table + i]));
+        expected.extend((0..32).map(|i| odd(i) * cos[table + 32 + i] + even(i) * sin[table + 32 + i]));
+    }
+    close(&out.values(), &expected, 1e-5, "interleaved");
+    let (mut short, mut to) = (d(&[1, 1, 1, 32], &x[..32]), Data::blank(AclType::F32, &[1, 1, 1, 32]));
+    let call = vec![Arg::T(&mut short), Arg::T(&mut c), Arg::T(&mut s), Arg::T(&mut to)];
+    refused("aclnnInterleaveRope", call, &["x: expected a last dim of 64"]);
+}
