@@ -11,10 +11,9 @@ use crate::{fixture, json, root, run, stderr, succeeds, words};
 
 #[test]
 fn a_mixture_has_total_and_active_parameters() {
-    let asked = words("explain qwen3-30b-a3b --cards 4");
-    let text = succeeds(&asked);
+    let text = succeeds(&words("explain qwen3-30b-a3b --cards 4"));
     assert!(text.contains("48 layers, 30.5 B parameters (3.4 B active)"), "{text}");
-    let report = json(&[&asked[..], &["--json"]].concat());
+    let report = json(&words("explain qwen3-30b-a3b --cards 4 --json"));
     assert_eq!(report["active_parameters"], 3_353_032_704_u64);
 }
 

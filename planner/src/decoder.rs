@@ -51,12 +51,12 @@ pub struct Decoder {
     /// Window of some layers.
     pub window: Option<Window>,
     /// Mixtures of experts of some layers.
-    pub experts: Option<Experts>,
+    pub experts: Option<RoutedExperts>,
 }
 
 /// Mixtures of experts of some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Experts {
+pub struct RoutedExperts {
     /// Number of layers with a mixture.
     pub layers: usize,
     /// Number of routed experts of a layer.
@@ -69,7 +69,7 @@ pub struct Experts {
     pub shared: usize,
 }
 
-impl Experts {
+impl RoutedExperts {
     /// Reads the sizes of the first mixture.
     fn of(config: &ModelConfig) -> Option<Self> {
         let (_, mixture) = config.mixtures().next()?;
@@ -140,7 +140,7 @@ impl Decoder {
                 let windowed = config.attentions().filter(|attention| attention.window.is_some()).count();
                 Window { tokens, share: windowed as f64 / config.layers as f64 }
             }),
-            experts: Experts::of(config),
+            experts: RoutedExperts::of(config),
         }
     }
 
@@ -164,7 +164,7 @@ impl Decoder {
 
     /// Returns the mean over all layers: `dense` for layers with a feed-forward block, `mixture`
     /// for layers with a mixture of experts.
-    pub(crate) fn mean(&self, dense: f64, mixture: impl FnOnce(&Experts) -> f64) -> f64 {
+    pub(crate) fn mean(&self, dense: f64, mixture: impl FnOnce(&RoutedExperts) -> f64) -> f64 {
         let Some(experts) = &self.experts else { return dense };
         let share = experts.layers as f64 / self.layers as f64;
         (1.0 - share) * dense + share * mixture(experts)
@@ -179,8 +179,9 @@ impl Decoder {
     }
 
     /// Counts the weights of this number of routed experts, as the mean of all layers.
-    fn routed_parameters(&self, experts: impl FnOnce(&Experts) -> usize) -> f64 {
-        let of_one = |of: &Experts| (self.hidden * self.feed_forward.weights() * of.intermediate) as f64;
+    fn routed_parameters(&self, experts: impl FnOnce(&RoutedExperts) -> usize) -> f64 {
+        let of_one =
+            |of: &RoutedExperts| (self.hidden * self.feed_forward.weights() * of.intermediate) as f64;
         self.mean(0.0, |of| of_one(of) * experts(of) as f64)
     }
 

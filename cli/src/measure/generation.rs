@@ -1,10 +1,10 @@
 //! Prefill and decode times of a model's shape with random weights. The time of a token includes
 //! everything between two tokens, also sampling.
 //!
-//! A decode step must read all weights and the KV cache. A prefill must read all weights and compute
-//! all products, and the longer of both is its limit. The limits are independent of the number of
-//! cards. They are measured again between the samples, because the clock and the memory of a shared
-//! host change within seconds.
+//! A decode step must read all weights and the KV cache. A prefill must read all weights and
+//! compute all products, and the longer of both is its limit. The limits are independent of the
+//! number of cards. They are measured again between the samples, because the clock and the memory
+//! of a shared host change within seconds.
 
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -8,7 +8,7 @@ use ascend_tp::train::{Recompute, Zero};
 
 use super::job::{Attention, Job};
 use super::setting::JobSplit;
-use crate::decoder::{Decoder, Experts, FeedForward};
+use crate::decoder::{Decoder, FeedForward, RoutedExperts};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
 /// Context, operator code and workspaces of the toolkit: a 910B process after its first operators
@@ -107,7 +107,7 @@ fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let wide = |count: f64, of_router: f64| {
         let of = |width: usize| count * width as f64 / tp;
         let gathered = (setting.ep * hidden) as f64;
-        let router = |of: &Experts| of_router * (2 * hidden + 4 * of.count) as f64;
+        let router = |of: &RoutedExperts| of_router * (2 * hidden + 4 * of.count) as f64;
         job.decoder.mean(of(intermediate), |experts| of(experts.shared) + gathered + router(experts))
     };
     let kept = match feed_forward {
@@ -135,7 +135,8 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let (hidden, weights) = (decoder.hidden as f64, decoder.feed_forward.weights() as f64);
     let block = |width: usize| 2.0 * hidden + weights * width as f64 / tp;
     // Experts have rows for all copies of tokens, also for those of experts on other cards.
-    let rows = |of: &Experts| (setting.ep * of.chosen) as f64 * (hidden + weights * of.intermediate as f64);
+    let rows =
+        |of: &RoutedExperts| (setting.ep * of.chosen) as f64 * (hidden + weights * of.intermediate as f64);
     let of_mixture = decoder.experts.map_or(0.0, |of| block(of.shared) + rows(&of));
     let has_dense = decoder.experts.is_none_or(|of| of.layers < decoder.layers);
     let of_dense = if has_dense { block(decoder.intermediate) } else { 0.0 };
