@@ -131,6 +131,11 @@ fn latent(config: &mut ModelConfig, change: impl Fn(&mut LatentAttention)) {
     }
 }
 
+/// Heads of both fixtures with latent attention have 12 + 8 dims.
+fn without_score_factor(config: &mut ModelConfig) {
+    latent(config, |latent| latent.scale = 20.0_f64.sqrt().recip());
+}
+
 fn without_qk_norm(config: &mut ModelConfig) {
     attention(config, |_, attention| attention.qk_norm = None);
 }
@@ -162,11 +167,10 @@ fn sabotages() -> Vec<Sabotage> {
         ("deepseek-v2", "no groups", without_groups),
         ("deepseek-v2", "no factor of the weights", without_factor),
         ("deepseek-v2", "no scaling of the rotation", |config| config.rope.scaling = RopeScaling::Default),
-        ("deepseek-v2", "scores without the factor of the scaling", |config| {
-            latent(config, |latent| latent.scale = 20.0_f64.sqrt().recip());
-        }),
+        ("deepseek-v2", "scores without the factor of the scaling", without_score_factor),
         ("deepseek-v3", "no groups", without_groups),
         ("deepseek-v3", "no factor of the weights", without_factor),
+        ("deepseek-v3", "scores without the factor of the scaling", without_score_factor),
         ("deepseek-v3", "no bias of the choice", without_bias),
         ("deepseek-v3", "weights that are not renormalised", |config| renormalised(config, None)),
         ("deepseek-v3", "halves rotated instead of neighbours", |config| {

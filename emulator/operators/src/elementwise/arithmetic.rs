@@ -11,17 +11,23 @@ use crate::operator::argument::Scalar;
 use crate::operator::call::{OperatorCall, broadcast};
 use crate::operator::names::*;
 use crate::operator::row::{Operator, input, inputs, output, scalar};
-use crate::operator::sets::{ARITHMETIC, FLOATING, NUMBER};
+use crate::operator::sets::{ARITHMETIC, CONVERTED, EXPONENTS, FLOATING, NUMBER};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::view::StridedView;
 
 /// A row with one floating point operand.
 macro_rules! unary {
     ($name:literal, $source:literal, $function:expr) => {
+        unary!($name, FLOATING, "out has the shape of self", $source, $function)
+    };
+    (whole $name:literal, $types:ident, $source:literal, $function:expr) => {
+        unary!($name, $types, "out has the shape of self; integers give FLOAT", $source, $function)
+    };
+    ($name:literal, $types:ident, $limits:literal, $source:literal, $function:expr) => {
         Operator {
             name: $name,
-            parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
-            limits: "out has the shape of self",
+            parameters: &[input(SELF, $types, 0, 8), output(OUT, FLOATING, 0, 8)],
+            limits: $limits,
             source: $source,
             plan: |call| unary(call, $function),
         }
@@ -139,20 +145,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnNeg",
         plan: neg,
     },
-    unary!(
-        "aclnnExp",
-        "ops-math math/exp/docs/aclnnExp&aclnnInplaceExp.md (DOUBLE, INT64, BOOL are not modelled)",
-        math::exp
-    ),
-    unary!("aclnnLog", "CANN 8.1 aclnn API reference, aclnnLog", |block| each(block, f32::ln)),
-    unary!("aclnnSqrt", "CANN 8.1 aclnn API reference, aclnnSqrt", |block| each(block, f32::sqrt)),
-    unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |block| each(block, |x: f32| 1.0
-        / x.sqrt())),
-    unary!("aclnnReciprocal", "CANN 8.1 aclnn API reference, aclnnReciprocal", |block| each(
-        block,
-        |x: f32| 1.0 / x
-    )),
-    unary!("aclnnTanh", "CANN 8.1 aclnn API reference, aclnnTanh", |block| each(block, f32::tanh)),
+    unary!(whole "aclnnExp", EXPONENTS, "ops-math math/exp/docs/aclnnExp&aclnnInplaceExp.md (DOUBLE is not modelled)", math::exp),
+    unary!(whole "aclnnLog", CONVERTED, "ops-math math/log/op_host/op_api/aclnn_log.cpp", |block| each(block, f32::ln)),
+    unary!(whole "aclnnSqrt", CONVERTED, "ops-math math/sqrt/docs/aclnnSqrt&aclnnInplaceSqrt.md", |block| each(block, f32::sqrt)),
+    unary!(whole "aclnnRsqrt", CONVERTED, "ops-math math/rsqrt/op_host/op_api/aclnn_rsqrt.cpp", |block| {
+        each(block, |x: f32| 1.0 / x.sqrt());
+    }),
+    unary!(whole "aclnnReciprocal", CONVERTED, "ops-math math/reciprocal/docs/aclnnReciprocal&aclnnInplaceReciprocal.md", |block| {
+        each(block, |x: f32| 1.0 / x);
+    }),
+    unary!(whole "aclnnTanh", CONVERTED, "ops-math math/tanh/op_host/op_api/aclnn_tanh.cpp", |block| each(block, f32::tanh)),
     unary!("aclnnSigmoid", "CANN 8.1 aclnn API reference, aclnnSigmoid", math::sigmoid),
     unary!("aclnnSilu", "CANN 8.1 aclnn API reference, aclnnSilu", math::silu),
     unary!("aclnnGelu", "CANN 8.1 aclnn API reference, aclnnGelu", math::gelu),
@@ -313,7 +315,11 @@ fn with_scalar(call: &OperatorCall, kind: BinaryFunction) -> Result<CallPlan, Re
 fn unary(call: &OperatorCall, function: fn(&mut [f32])) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
-    let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
+    if !x.dtype.is_float() {
+        call.expect_dtype(OUT, AclType::F32, "of integers")?;
+    }
+    let computed = if x.dtype.is_float() { x.dtype } else { AclType::F32 };
+    let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let out = views.of(out);
         map1::<f32>(tiles, views.of(slot), out, |block| {

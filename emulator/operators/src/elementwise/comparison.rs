@@ -124,8 +124,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnCast",
-        parameters: &[input(SELF, ANY, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "out has the shape of self and the type dtype; NaN becomes 0 in integers",
+        parameters: &[input(SELF, COPIED, 0, 8), output(OUT, COPIED, 0, 8)],
+        limits: "out has the shape of self and the type dtype; NaN becomes 0 in integers; COMPLEX64 from a real number has no \
+                 imaginary part, and a real number from COMPLEX64 is its real part",
         source: "ops-math math/cast/docs/aclnnCast.md",
         plan: cast,
     },
@@ -349,9 +350,19 @@ fn cast(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
     call.expect_dtype(OUT, call.data_type(DTYPE)?, "the attribute dtype")?;
-    let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
+    let (rank, slot, out) = (x.rank(), x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        elementwise::copy(tiles, views.of(slot), views.of(out));
+        let (x, out) = (views.of(slot), views.of(out));
+        match [x.dtype(), out.dtype()] {
+            [AclType::C64, real] if real != AclType::C64 => {
+                elementwise::copy(tiles, &x.parts().at(rank, 0), out);
+            }
+            [real, AclType::C64] if real != AclType::C64 => {
+                elementwise::copy(tiles, x, &out.parts().at(rank, 0));
+                elementwise::fill(tiles, &out.parts().at(rank, 1), 0_f32);
+            }
+            _ => elementwise::copy(tiles, x, out),
+        }
         Ok(())
     })
 }

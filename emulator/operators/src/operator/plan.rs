@@ -323,6 +323,9 @@ pub(crate) mod sets {
 
     /// Types of the cube unit.
     pub(crate) const FLOATING: &[AclType] = &[F32, F16, BF16];
+    /// Floats, and integers that become FLOAT.
+    pub(crate) const CONVERTED: &[AclType] = &[F32, F16, BF16, I8, I16, I32, I64, U8, Bool];
+    pub(crate) const EXPONENTS: &[AclType] = &[F32, F16, BF16, I64, Bool];
     /// Quotients have the same type.
     pub(crate) const REAL: &[AclType] = &[F32, F16, BF16, F64];
     pub(crate) const WIDE: &[AclType] = &[F32, F64];

@@ -66,6 +66,28 @@ fn complex_numbers_are_made_copied_and_taken_apart() {
 }
 
 #[test]
+fn a_cast_adds_or_drops_the_imaginary_part() {
+    for from in [AclType::F32, AclType::F16, AclType::F64, AclType::I64, AclType::U8] {
+        let mut x = Data::new(from, &[2, 2], &[0.0, 1.0, 2.0, 3.0]).strided();
+        let mut numbers = room(&[2, 2], true);
+        run("aclnnCast", vec![Arg::T(&mut x), Arg::D(AclType::C64), Arg::T(&mut numbers)]).unwrap();
+        assert_eq!(parts(&numbers), [0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0], "{from}");
+        let mut same = room(&[2, 2], false);
+        run("aclnnCast", vec![Arg::T(&mut numbers), Arg::D(AclType::C64), Arg::T(&mut same)]).unwrap();
+        assert_eq!(parts(&same), parts(&numbers), "{from}");
+        let mut back = Data::blank(from, &[2, 2]);
+        run("aclnnCast", vec![Arg::T(&mut same), Arg::D(from), Arg::T(&mut back)]).unwrap();
+        assert_eq!(back.values(), [0.0, 1.0, 2.0, 3.0], "{from}");
+    }
+    let (mut x, mut y) =
+        (Data::new(AclType::F32, &[2], &[1.5, -2.0]), Data::new(AclType::F32, &[2], &[7.0, 8.0]));
+    let (mut numbers, mut real) = (room(&[2], false), Data::blank(AclType::F32, &[2]));
+    run("aclnnComplex", vec![Arg::T(&mut x), Arg::T(&mut y), Arg::T(&mut numbers)]).unwrap();
+    run("aclnnCast", vec![Arg::T(&mut numbers), Arg::D(AclType::F32), Arg::T(&mut real)]).unwrap();
+    assert_eq!(real.values(), [1.5, -2.0]);
+}
+
+#[test]
 fn what_has_no_parts_and_what_loses_them_is_refused() {
     let (mut x, mut out) = (Data::blank(AclType::F32, &[2]), room(&[2], false));
     let into = vec![Arg::T(&mut x), Arg::T(&mut out)];

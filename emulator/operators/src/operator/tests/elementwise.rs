@@ -204,6 +204,35 @@ fn functions_of_one_value_follow_their_definitions() {
 }
 
 #[test]
+fn functions_of_integers_give_floats() {
+    let functions: [(&str, Function); 6] = [
+        ("aclnnExp", f64::exp),
+        ("aclnnLog", f64::ln),
+        ("aclnnSqrt", f64::sqrt),
+        ("aclnnRsqrt", |x| 1.0 / x.sqrt()),
+        ("aclnnReciprocal", |x| 1.0 / x),
+        ("aclnnTanh", f64::tanh),
+    ];
+    let integers = [AclType::I8, AclType::I16, AclType::I32, AclType::I64, AclType::U8, AclType::Bool];
+    for (name, function) in functions {
+        for dtype in integers {
+            let values = if dtype == AclType::Bool { [0.0, 1.0, 1.0] } else { [0.0, 3.0, 100.0] };
+            let values = if name == "aclnnExp" { values.map(|value: f64| value.min(9.0)) } else { values };
+            let (mut x, mut out) =
+                (Data::new(dtype, &[3], &values).strided(), Data::blank(AclType::F32, &[3]));
+            if name == "aclnnExp" && ![AclType::I64, AclType::Bool].contains(&dtype) {
+                refused(name, vec![Arg::T(&mut x), Arg::T(&mut out)], &["expected an element type of FLOAT"]);
+                continue;
+            }
+            run(name, vec![Arg::T(&mut x), Arg::T(&mut out)]).unwrap();
+            close(&out.values(), &values.map(function), precision(AclType::F32), &format!("{name} {dtype}"));
+            let mut half = Data::blank(AclType::F16, &[3]);
+            refused(name, vec![Arg::T(&mut x), Arg::T(&mut half)], &["expected FLOAT (of integers)"]);
+        }
+    }
+}
+
+#[test]
 fn gelu_is_close_to_the_exact_one() {
     // Phi(1) and Phi(-0.5) to seven digits.
     let mut x = Data::new(AclType::F32, &[3], &[1.0, -0.5, 0.0]);
