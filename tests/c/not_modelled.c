@@ -7,8 +7,7 @@ aclError aclopCompileAndExecute(const char *type, int inputs, const void *const 
 HcclResult HcclGroupStart(void);
 void *aclmdlCreateDesc(void);
 aclDataType aclGetTensorDescType(const void *desc);
-aclnnStatus aclnnLinalgQrGetWorkspaceSize(const aclTensor *self, int64_t mode, aclTensor *q, aclTensor *r, uint64_t *bytes,
-                                         aclOpExecutor **executor);
+aclnnStatus aclnnDigammaGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *bytes, aclOpExecutor **executor);
 
 int main(void) {
     uint64_t bytes = 0;
@@ -20,6 +19,6 @@ int main(void) {
     EXPECT(HcclGroupStart() == HCCL_E_NOT_SUPPORT);
     EXPECT(aclmdlCreateDesc() == NULL);
     EXPECT((int)aclGetTensorDescType(NULL) == -1);
-    EXPECT(aclnnLinalgQrGetWorkspaceSize(NULL, 0, NULL, NULL, &bytes, &executor) == 361001);
+    EXPECT(aclnnDigammaGetWorkspaceSize(NULL, NULL, &bytes, &executor) == 361001);
     return 0;
 }
