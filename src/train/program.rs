@@ -16,7 +16,7 @@ use crate::program::compress::Compression;
 use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{COPY, Loss, RouterLosses, loss, trained};
 use crate::program::tree::SumOrder;
-use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
+use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Role, Value, ValueId};
 use crate::schedule::OpPhase;
 use crate::schedule::parts::{Cut, PartMarks};
 
@@ -334,16 +334,18 @@ impl Parts<'_> {
         let Marked { program: loss, marks } = self.marked_loss()?;
         let mut build = Builder::new("train Update");
         let matrices = matrices(&loss);
-        let of_loss: Vec<(bool, &Value)> =
-            trained(&loss).into_iter().map(|id| (matrices.contains(&id), &loss.values[id])).collect();
+        let trained_ids: BTreeSet<ValueId> = trained(&loss).into_iter().collect();
         let param = |build: &mut Builder, value: &Value| match &value.source {
             Some(source) => build.param_from(&value.name, value.shape.clone(), value.dtype, source.clone()),
             None => build.param(&value.name, value.shape.clone(), value.dtype),
         };
-        let params: Vec<Operand> = of_loss.iter().map(|(_, value)| param(&mut build, value)).collect();
-        let matrices =
-            params.iter().zip(&of_loss).filter(|(_, (is_matrix, _))| *is_matrix).map(|(param, _)| param.id());
+        // All programs of a run hold the same weights, also frozen ones.
+        let held = loss.with_role(Role::Param).map(|id| (id, param(&mut build, &loss.values[id])));
+        let held: Vec<(ValueId, Operand)> = held.collect();
+        let matrices = held.iter().filter(|(id, _)| matrices.contains(id)).map(|(_, param)| param.id());
         let matrices: BTreeSet<ValueId> = matrices.collect();
+        let of_step = held.into_iter().filter(|(id, _)| trained_ids.contains(id));
+        let params: Vec<Operand> = of_step.map(|(_, param)| param).collect();
         let states = self.states(&mut build, &params);
         let factor = build.input(name::FACTOR, [], DType::F32);
         let is_matrix = |param| matrices.contains(&param);
