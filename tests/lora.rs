@@ -98,7 +98,13 @@ pub(crate) fn scaled_adapter(model: &Model, targets: &[&str], rank: usize, scale
     for (name, info) in model.checkpoint.tensors() {
         let layer =
             name.strip_suffix(".weight").filter(|layer| info.shape.rank() == 2 && lora.is_target(layer));
-        let Some(layer) = layer.filter(|layer| layer.contains("layers.") || layer.contains(".h.")) else {
+        // Layers of multi-token prediction come after the others.
+        let number = layer.and_then(|layer| {
+            let (_, rest) = layer.split_once("layers.").or_else(|| layer.split_once(".h."))?;
+            rest.split('.').next()?.parse().ok()
+        });
+        let Some(layer) = layer.filter(|_| number.is_some_and(|number: usize| number < model.config.layers))
+        else {
             continue;
         };
         let [a, b] = ["a", "b"].map(|factor| format!("{layer}.{factor}{rank}"));
@@ -137,10 +143,18 @@ pub(crate) fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> G
     let recipe = Recipe { lora: Some(adapter.lora.clone()), ..recipe() };
     let factors = Checkpoint::open_file(&adapter.folder.path().join("adapter_model.safetensors")).unwrap();
     let is_factor = |tensor: &Tensor| tensor.source.as_ref().unwrap().tensor.starts_with(PEFT_PREFIX);
-    gradients(&cann(layout.cards()), &model.config, &recipe, layout, &EngineOptions::default(), |shards| {
-        fill_from(&model.checkpoint, &shards.only(|tensor| !is_factor(tensor)), &|_| ())?;
-        fill_from(&factors, &shards.only(is_factor), &|_| ())
-    })
+    gradients(
+        &cann(layout.cards()),
+        &model.config,
+        &recipe,
+        layout,
+        &EngineOptions::default(),
+        None,
+        |shards| {
+            fill_from(&model.checkpoint, &shards.only(|tensor| !is_factor(tensor)), &|_| ())?;
+            fill_from(&factors, &shards.only(is_factor), &|_| ())
+        },
+    )
     .unwrap()
 }
 
@@ -185,6 +199,7 @@ fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
         &recipe(),
         Layout { micro_batch: 5, ..Layout::ONE },
         &EngineOptions::default(),
+        None,
         |shards| fill_from(&merged.checkpoint, shards, &|_| ()),
     )
     .unwrap();
@@ -263,7 +278,7 @@ fn each_expert_has_an_adapter() {
     let rows: [(&str, &[&str]); 3] = [
         ("qwen3-moe", &["q_proj", "gate_proj", "up_proj", "down_proj"]),
         ("mixtral", &["q_proj", "w2"]),
-        ("deepseek-v2", &["q_proj", "gate_proj", "up_proj"]),
+        ("deepseek-v3", &["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "gate_proj", "up_proj"]),
     ];
     for (row, (name, targets)) in rows.into_iter().enumerate() {
         let layouts = layouts_of_experts().into_iter().enumerate();

@@ -388,9 +388,10 @@ pub(super) struct VerifyOptions {
     /// with the f32 results
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub(super) reference: Option<PathBuf>,
-    /// Element type of weights and activations, or w8a8
-    #[arg(long, value_enum, default_value = "f32", value_name = "TYPE", help_heading = "Model")]
-    pub(super) dtype: PrecisionName,
+    /// Element type of weights and activations, or w8a8; with --train, the type of products and
+    /// attention [default: f32, or the type in --recipe]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
+    pub(super) dtype: Option<PrecisionName>,
     /// Form of weights that the checkpoint stores in fp8 blocks: floats of the type of --dtype, or
     /// 8-bit integers [default: bf16]
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Model")]
@@ -406,7 +407,7 @@ pub(super) struct VerifyOptions {
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
     /// Compare the gradients of one training step instead
-    #[arg(long, conflicts_with_all = ["reference", "dtype", "kv_dtype"], help_heading = "Training")]
+    #[arg(long, conflicts_with_all = ["reference", "fp8_as", "kv_dtype"], help_heading = "Training")]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) step: train::StepOptions,

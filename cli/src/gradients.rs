@@ -8,9 +8,11 @@ use std::sync::Arc;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
+use ascend_tp::train::choices::BatchChoices;
 use ascend_tp::train::init::{self, Init};
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::verify::{Deviation, Gradients, gradients};
-use ascend_tp::train::{self, Layout, Recipe};
+use ascend_tp::train::{Layout, Recipe};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_planner::table::Align;
 use serde::Serialize;
@@ -20,6 +22,8 @@ use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
 use super::train::StepContext;
+use super::values::PrecisionName;
+use super::verify::ChosenExpertsReport;
 use super::{cards, interrupt, model, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
@@ -29,13 +33,17 @@ struct GradientsReport {
     cards: usize,
     mesh: String,
     dtype: &'static str,
+    /// Element type on one card.
+    reference: &'static str,
     passed: bool,
-    /// Maximum deviation of a gradient, relative to the largest gradient of the same weight.
-    bound: f64,
     loss: [f64; 2],
     norm: [f64; 2],
     /// In the order of the backward pass.
     gradients: Vec<GradientRow>,
+    /// Choices of experts on many cards in 16 bits, compared with one card in f32. All results use
+    /// the choices of one card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experts: Option<ChosenExpertsReport>,
     first_outside: Option<String>,
     /// The first value that differs in its bits between two equal steps on many cards.
     other_bits: Option<String>,
@@ -45,17 +53,20 @@ struct GradientsReport {
 struct GradientRow {
     weight: String,
     largest: f32,
+    /// Largest deviation, relative to the largest gradient of the weight.
     difference: f64,
+    /// Maximum of `difference`.
+    bound: f64,
     element: usize,
     expected: f32,
     found: f32,
 }
 
-impl From<Deviation> for GradientRow {
-    fn from(deviation: Deviation) -> Self {
+impl GradientRow {
+    fn new(deviation: Deviation, bound: f64) -> Self {
         let difference = deviation.relative();
         let Deviation { weight, largest, element, expected, found } = deviation;
-        Self { weight, largest, difference, element, expected, found }
+        Self { weight, largest, difference, bound, element, expected, found }
     }
 }
 
@@ -66,8 +77,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let (recipe, layout, model) =
         processes::agree(group, Inputs::of_model(&options.model), read(options, &cards, group))?;
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
-    let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
-        gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
+    let step = |recipe: &Recipe, layout: Layout, engine: &EngineOptions, given: Option<&BatchChoices>| {
+        gradients(&cards.cann, &model.config, recipe, layout, engine, given, |shards| {
             // Both factors of an adapter are nonzero, so that both have gradients.
             let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
             init::fill_beside(&model.checkpoint, shards, &inits, 0)
@@ -75,8 +86,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     };
     // The first process also runs the step on one card and reports the outcome.
     let (card, alone) = (group.card().unwrap_or(0), Arc::new(ProcessGroup::alone()));
-    let on_one = || {
-        let engine = EngineOptions { group: alone, cards: vec![card], ..engine.clone() };
+    let on_one = |precision: TrainingPrecision, given: Option<&BatchChoices>| {
+        let engine = EngineOptions { group: alone.clone(), cards: vec![card], ..engine.clone() };
         // With a fixed order of sums, a micro-batch is a whole subtree. The last subtree may have
         // fewer sequences.
         let batch = recipe.global_batch;
@@ -86,15 +97,36 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
             false if recipe.aux_loss > 0.0 => layout.batch(),
             false => batch,
         };
-        step(Layout { micro_batch, ..Layout::ONE }, &engine)
+        let recipe = Recipe { precision, ..recipe.clone() };
+        step(&recipe, Layout { micro_batch, ..Layout::ONE }, &engine, given)
     };
-    let one = group.is_first().then(on_one).transpose()?;
-    let (many, again) = (step(layout, &engine)?, step(layout, &engine)?);
+    // In 16 bits, all cards are compared with f32, on the choices of f32.
+    let is_rounded = !recipe.exact && recipe.precision != TrainingPrecision::F32;
+    let precision = if is_rounded { TrainingPrecision::F32 } else { recipe.precision };
+    let one = group.is_first().then(|| on_one(precision, None)).transpose()?;
+    let own = one.as_ref().and_then(|one| one.choices.clone());
+    let given = (is_rounded && model.config.has_mixture())
+        .then(|| BatchChoices::of_first(own, &model.config, &recipe, group))
+        .transpose()?;
+    let given = given.as_ref();
+    let rounded = (is_rounded && group.is_first()).then(|| on_one(recipe.precision, given)).transpose()?;
+    let (many, again) = (step(&recipe, layout, &engine, given)?, step(&recipe, layout, &engine, given)?);
     cards.check_reports()?;
     let report = one.map(|one| -> Result<GradientsReport, Failure> {
-        let bound = if recipe.exact { 0.0 } else { Gradients::bound(&model.config, recipe.precision) };
-        let rows: Vec<GradientRow> = one.deviations(&many).into_iter().map(GradientRow::from).collect();
-        let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
+        let deviations = one.deviations(&many);
+        let bounds = match &rounded {
+            Some(rounded) => Gradients::bounds_of_rounded(&one.deviations(rounded)),
+            None => {
+                let bound = if recipe.exact { 0.0 } else { Gradients::bound(&model.config) };
+                vec![bound; deviations.len()]
+            }
+        };
+        let rows: Vec<GradientRow> = deviations
+            .into_iter()
+            .zip(bounds)
+            .map(|(deviation, bound)| GradientRow::new(deviation, bound))
+            .collect();
+        let first_outside = rows.iter().find(|row| row.difference > row.bound).map(|row| row.weight.clone());
         let other_bits = many.first_other_bits(&again);
         Ok(GradientsReport {
             model: options.model.display().to_string(),
@@ -102,11 +134,12 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
             cards: layout.cards(),
             mesh: layout.mesh(&model.config)?.to_string(),
             dtype: recipe.precision.dtype().name(),
+            reference: precision.dtype().name(),
             passed: first_outside.is_none() && other_bits.is_none(),
-            bound,
             loss: [one.loss, many.loss],
             norm: [one.norm, many.norm],
             gradients: rows,
+            experts: many.choices.as_ref().zip(given).map(|(own, given)| own.compared_with(given).into()),
             first_outside,
             other_bits,
         })
@@ -148,7 +181,9 @@ fn read(
     let site = cards.site();
     let config = model.as_ref().map(|model| &model.config);
     let on = wanted.map(|cards| StepContext { cards, residual, experts, model: config, site: site.as_ref() });
-    let step = on.and_then(|on| options.step.resolve(on, None, &mut problems));
+    let dtype = options.dtype.map(PrecisionName::of_training).transpose();
+    let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
+    let step = on.and_then(|on| options.step.resolve(on, dtype, &mut problems));
     match (step, model) {
         (Some((recipe, layout)), Some(model)) if problems.is_empty() => Ok((recipe, layout, model)),
         _ => Err(problems),
@@ -157,34 +192,51 @@ fn read(
 
 impl std::fmt::Display for GradientsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { model, device, cards, mesh, dtype, bound, loss, norm, .. } = self;
+        let Self { model, device, cards, mesh, dtype, reference, loss, norm, .. } = self;
         let count = self.gradients.len();
-        writeln!(f, "{model} in {dtype}: {count} gradients on 1 card against {cards} of {device}, {mesh}")?;
+        write!(
+            f,
+            "{model}: {count} gradients on 1 card in {reference} against {cards} of {device} in {dtype}, "
+        )?;
+        writeln!(f, "{mesh}")?;
         writeln!(f, "loss {:.7} and {:.7}, norm {:.6e} and {:.6e}", loss[0], loss[1], norm[0], norm[1])?;
         let mut table = terminal::table([
             ("gradient of", Align::Left),
             ("largest", Align::Right),
             ("error", Align::Right),
             ("relative error", Align::Right),
+            ("bound", Align::Right),
         ]);
-        for GradientRow { weight, largest, difference, expected, found, .. } in &self.gradients {
+        for GradientRow { weight, largest, difference, bound, expected, found, .. } in &self.gradients {
             let error = (f64::from(*found) - f64::from(*expected)).abs();
             table.row([
                 weight.clone(),
                 format!("{largest:.3e}"),
                 format!("{error:.1e}"),
                 format!("{difference:.1e}"),
+                format!("{bound:.1e}"),
             ]);
         }
         write!(f, "{table}")?;
         let outside = self.first_outside.as_ref();
         match outside.and_then(|weight| self.gradients.iter().find(|row| row.weight == *weight)) {
-            Some(GradientRow { weight, element, expected, found, difference, .. }) => writeln!(
+            Some(GradientRow { weight, element, expected, found, difference, bound, .. }) => writeln!(
                 f,
-                "first outside the bound {bound:.1e} in backward order: {weight} at element {element}: \
+                "first outside its bound {bound:.1e} in backward order: {weight} at element {element}: \
                  expected {expected:.7e}, found {found:.7e}, relative error {difference:.1e}"
             )?,
-            None => writeln!(f, "all within a relative error of {bound:.1e}")?,
+            None if dtype == reference => {
+                let bound = self.gradients.iter().map(|row| row.bound).fold(0.0, f64::max);
+                writeln!(f, "all within a relative error of {bound:.1e}")?;
+            }
+            None => writeln!(f, "all within three times the error of one card in {dtype}")?,
+        }
+        if let Some(ChosenExpertsReport { choices, differing }) = &self.experts {
+            let (some, all) = (differing, choices);
+            writeln!(
+                f,
+                "choices of experts: {some} of {all} differ from one card; all results use its choices"
+            )?;
         }
         match &self.other_bits {
             Some(what) => writeln!(f, "the repeated step has different bits, first in {what}")?,

@@ -22,6 +22,7 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
+use super::values::PrecisionName;
 use super::{cards, gradients, interrupt, model, print_json, print_report};
 
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
@@ -43,7 +44,8 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         },
         Err(failure) => return Err(failure),
     };
-    let precision = model::precision(&model.config, Some(options.dtype), options.fp8_as, group)?;
+    let dtype = options.dtype.unwrap_or(PrecisionName::F32);
+    let precision = model::precision(&model.config, Some(dtype), options.fp8_as, group)?;
     let precision = precision.with_kv(options.caches.kv());
     let engine = EngineOptions { stop, ..cards.engine_options(group)? };
     let of = Deployment::of(&model.config, wanted);
@@ -146,12 +148,19 @@ struct VerifyReport {
     experts: Option<ChosenExpertsReport>,
 }
 
+/// Choices of experts, compared with the choices that all results use.
 #[derive(Debug, Serialize)]
-struct ChosenExpertsReport {
+pub(super) struct ChosenExpertsReport {
     /// Number of choices: one per token and router.
-    choices: usize,
-    /// Number of choices of other experts than in f32.
-    differing: usize,
+    pub(super) choices: usize,
+    /// Number of choices of other experts.
+    pub(super) differing: usize,
+}
+
+impl From<ChosenExperts> for ChosenExpertsReport {
+    fn from(ChosenExperts { rows, differing }: ChosenExperts) -> Self {
+        Self { choices: rows, differing }
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -252,9 +261,7 @@ impl VerifyReport {
                 .against_reference
                 .map(|MeanDifference { mean, largest }| MeanDifferenceReport { mean, largest }),
             greedy: verification.greedy.map(Into::into),
-            experts: verification
-                .experts
-                .map(|ChosenExperts { rows, differing }| ChosenExpertsReport { choices: rows, differing }),
+            experts: verification.experts.map(Into::into),
         }
     }
 }

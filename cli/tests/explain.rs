@@ -184,12 +184,15 @@ fn gradients_of_many_cards_are_held_against_those_of_one() {
         "--model tests/fixtures/qwen2-gqa --cards 4 --mesh dp=2,tp=2 --zero 2 --micro-batch 1 --global-batch 5 --seq 12",
         "--model tests/fixtures/qwen2-tied-uneven --cards 3 --residual seq --global-batch 2 --seq 7",
         "--model tests/fixtures/qwen2-gqa --cards 4 --mesh dp=2,tp=2 --zero 1 --micro-batch 1 --global-batch 6 --seq 12 --exact",
+        "--model tests/fixtures/qwen3-moe --cards 2 --mesh tp=2 --global-batch 2 --seq 8 --dtype bf16",
     ] {
         let report = json(&words(&format!("verify --train {line} --json")));
         assert_eq!((&report["passed"], &report["other_bits"]), (&Value::from(true), &Value::Null));
+        let is_given = line.contains("bf16");
+        assert_eq!(report["experts"]["choices"].as_u64().is_some(), is_given, "{report}");
         let rows = report["gradients"].as_array().unwrap();
         assert!(rows.len() >= 19 && rows.iter().all(|row| row["largest"].as_f64() > Some(0.0)), "{report}");
-        assert!(rows.iter().all(|row| row["difference"].as_f64() <= report["bound"].as_f64()), "{report}");
+        assert!(rows.iter().all(|row| row["difference"].as_f64() <= row["bound"].as_f64()), "{report}");
         let text = succeeds(&words(&format!("verify --train {line}")));
         assert!(text.contains("the repeated step has the same bits") && text.ends_with("passed\n"), "{text}");
     }

@@ -34,7 +34,8 @@ use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Grid, Residual};
-use crate::program::models::{Head, LayeredProgram, decoder_of_layers};
+pub use crate::program::models::ChosenExperts;
+use crate::program::models::{Head, LayeredProgram, decoder_of_layers, give, has_choices};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
 use crate::schedule::Target;
@@ -111,15 +112,6 @@ pub struct SameOperands {
     pub integers: usize,
     /// The element closest to its bound.
     pub closest: Option<Difference>,
-}
-
-/// Choices of experts in the requested type, compared with f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChosenExperts {
-    /// Number of choices: one per token and router.
-    pub rows: usize,
-    /// Number of choices of other experts than in f32.
-    pub differing: usize,
 }
 
 /// Differences between all elements of two tensors.
@@ -237,7 +229,7 @@ pub fn verify_on(
     let f32 = Precision::from(DType::F32);
     let plain = VerifySetup { cann, model, deployment: *deployment, engine: engine_options, given: None };
     let exact_program = plain.program(f32, reference)?;
-    let chooses = precision != f32 && choices::has_choices(&exact_program.program);
+    let chooses = precision != f32 && has_choices(&exact_program.program);
     let exact = chooses.then(|| plain.observe(&exact_program, f32, reference)).transpose()?;
     let given = exact.as_ref().map(|(values, _)| choices::of_run(&exact_program.program, values));
     let setup = |deployment, engine| VerifySetup { cann, model, deployment, engine, given: given.as_ref() };
@@ -297,7 +289,7 @@ impl VerifySetup<'_> {
         let on_cards = self.deployment.on_cards(precision);
         let mut layered = decoder_of_layers(config, run, on_cards, Head::AllLogits, order, stages > 1, None)?;
         if self.given.is_some() && precision != DType::F32.into() {
-            choices::give(&mut layered.program);
+            give(&mut layered.program);
         }
         Ok(layered)
     }

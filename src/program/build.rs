@@ -107,6 +107,11 @@ impl Builder {
         &self.program
     }
 
+    /// Returns the program so far, to be changed. Values keep their ids.
+    pub(crate) const fn program_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
     /// Returns a value of the program so far.
     #[must_use]
     #[doc(hidden)]

@@ -308,10 +308,13 @@ impl Einsum {
     }
 
     /// Splits a product into two products with the factors `[rank, inputs]` and `[outputs, rank]`
-    /// of the second operand. `letter` is the rank and must be unused.
+    /// of the second operand. The letter of the rank has no other meaning in the product.
     #[must_use]
-    pub fn factorised(&self, letter: char) -> [Self; 2] {
+    pub fn factorised(&self) -> [Self; 2] {
         let (summed, outputs) = (without(&self.w, &self.scale()), self.scale());
+        let is_free = |letter: &char| !self.x.contains(*letter) && !self.w.contains(*letter);
+        // Latent attention has products with `r` outputs. No product has all of these letters.
+        let letter = ['r', 'q', 'p', 'n', 'm'].into_iter().find(is_free).unwrap_or('r');
         let narrow = format!("{}{letter}", without(&self.x, &summed));
         [
             Self { x: self.x.clone(), w: format!("{letter}{summed}"), result: narrow.clone() },
@@ -480,6 +483,13 @@ mod tests {
             let error = spec.parse::<Einsum>().unwrap_err();
             assert!(error.contains(expected), "{spec}: {error}");
         }
+    }
+
+    #[test]
+    fn the_rank_of_factors_has_a_letter_of_its_own() {
+        let factors = |text: &str| text.parse::<Einsum>().unwrap().factorised().map(|spec| spec.to_string());
+        assert_eq!(factors("bsh,fh->bsf"), ["bsh,rh->bsr", "bsr,fr->bsf"]);
+        assert_eq!(factors("bsi,ri->bsr"), ["bsi,qi->bsq", "bsq,rq->bsr"]);
     }
 
     #[test]

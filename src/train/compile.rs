@@ -228,6 +228,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         compress: recipe.compress.map(|compress| (compress.by, compress.warmup(recipe.steps))),
         ring: layout.ring,
         order: recipe.order(),
+        routing: recipe.routing,
     };
     let (order, levels) = (parts.order, parts.levels());
     let pins_of = |loss: &Program| pins(config, loss, &mesh, layout, order, levels);

@@ -15,6 +15,8 @@
 mod builder;
 #[doc(hidden)]
 pub mod checkpoint;
+#[doc(hidden)]
+pub mod choices;
 mod compile;
 mod compress;
 #[doc(hidden)]
@@ -25,6 +27,7 @@ mod error;
 mod exact;
 #[doc(hidden)]
 pub mod init;
+mod inputs;
 #[doc(hidden)]
 pub mod layouts;
 mod loss_scale;

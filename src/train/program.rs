@@ -14,12 +14,13 @@ use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::config::{Lora, ModelConfig};
 use crate::program::compress::Compression;
 use crate::program::grad::{Segment, gradients_with};
-use crate::program::models::{COPY, Loss, RouterLosses, loss, trained};
+use crate::program::models::{COPY, Loss, RouterLosses, give, loss, show, trained};
 use crate::program::tree::SumOrder;
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Role, Value, ValueId};
 use crate::schedule::OpPhase;
 use crate::schedule::parts::{Cut, PartMarks};
 
+use super::choices::Routing;
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, SummedMoment, TrainedParams, matrices, squares};
 
@@ -210,6 +211,8 @@ pub struct Parts<'a> {
     /// Order of sums over cards and micro-batches. Tree sums make a tied head a copy of the
     /// embedding.
     pub order: SumOrder,
+    /// Who chooses the experts of each token.
+    pub routing: Routing,
 }
 
 /// States by param. Only `accumulated` includes copies.
@@ -297,7 +300,14 @@ impl Parts<'_> {
 
     fn write_loss(&self, build: &mut Builder) -> Loss {
         let Self { config, batch, sequence, products, lora, routers, .. } = *self;
-        loss(build, config, [batch, sequence], products, lora, self.copies_table(), routers)
+        let found = loss(build, config, [batch, sequence], products, lora, self.copies_table(), routers);
+        if self.routing != Routing::Routers {
+            show(build.program_mut());
+        }
+        if self.routing == Routing::Given {
+            give(build.program_mut());
+        }
+        found
     }
 
     /// Returns whether the loss is scaled.

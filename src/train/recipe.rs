@@ -9,6 +9,7 @@ use crate::config::Lora;
 use crate::program::tree::SumOrder;
 use crate::schedule::pipeline::Pipeline;
 
+use super::choices::Routing;
 use super::compress::Compress;
 use super::data::MOST_TOKENS;
 use super::loss_scale::{LossScale, LossScaling};
@@ -59,6 +60,10 @@ pub struct Recipe {
     pub compress: Option<Compress>,
     /// True if every sum has one order, so that all layouts give the same bits.
     pub exact: bool,
+    /// Who chooses the experts of each token.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub routing: Routing,
 }
 
 /// Element type of products and attention.
@@ -117,6 +122,7 @@ impl Default for Recipe {
             compress: None,
             exact: false,
             loss_scale: LossScaling::default(),
+            routing: Routing::default(),
         }
     }
 }

@@ -10,23 +10,21 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{
-    self, Elements, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted,
-};
-use crate::program::HostTensor;
-use crate::program::models::{COPY, input, masks, rotary_tables};
+use crate::exec::{self, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted};
+use crate::program::models::COPY;
 use crate::program::tree::SumOrder;
-use crate::schedule::{Plan, micro_batch, numbered, unnumbered};
+use crate::schedule::{Plan, micro_batch, unnumbered};
 use crate::timeline::{Phase, Shares};
 
 use super::checkpoint::{Checkpoint, PartBytes, Sharding};
+use super::choices::{BatchChoices, Routing};
 use super::compile::{Compiled, Layout};
-use super::context;
 use super::data::Batch;
 use super::error::{Error, NonFiniteGradient};
+use super::inputs::{MicroBatch, StepInputs, number_input};
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
@@ -153,6 +151,10 @@ pub struct Trainer {
     /// Operator seconds of the last step by rank.
     compute: BTreeMap<usize, f64>,
     has_clock: bool,
+    /// Choices of the routers in the last step, if the recipe shows them.
+    shown: Option<BatchChoices>,
+    /// Choices that the next steps use, if the recipe gives them.
+    pub(super) given: Option<BatchChoices>,
 }
 
 impl Trainer {
@@ -216,6 +218,8 @@ impl Trainer {
             times: Times::default(),
             compute: BTreeMap::new(),
             has_clock: options.clock.is_some(),
+            shown: (recipe.routing != Routing::Routers).then(|| BatchChoices::new(config, recipe)),
+            given: None,
         })
     }
 
@@ -242,7 +246,7 @@ impl Trainer {
         self.times = Times::default();
         self.compute.clear();
         self.check(batch)?;
-        let Recipe { seq, steps, clip_norm, .. } = self.recipe;
+        let Recipe { steps, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale, .. } = self.progress;
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
@@ -265,8 +269,10 @@ impl Trainer {
             let (part, program) = self.parts_now()[part_index];
             let mut inputs = match part {
                 StepPart::Update => NamedTensors::new(),
-                _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
-                _ => self.inputs(batch, part_index * self.layout.batch(), seq, labels, loss_scale),
+                _ if self.layout.stages > 1 => {
+                    self.inputs(batch, labels, loss_scale).of_stages(of_update().filter(|_| !is_scaled))
+                }
+                _ => self.inputs(batch, labels, loss_scale).of_micro_batch(part_index),
             };
             match part {
                 StepPart::Update => {
@@ -289,20 +295,7 @@ impl Trainer {
                 phases.push(self.phase(part, part_index, program, &run));
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
-            for (name, tensor) in outputs.iter() {
-                let (at, values) = (micro_batch(name).unwrap_or(part_index), tensor.floats());
-                let number = values.first().copied().map_or(0.0, f64::from);
-                match (unnumbered(name), &mut outcome.routers) {
-                    (name::LOSS, _) => losses.push((at, number)),
-                    (name::NORM, _) => outcome.grad_norm = number / loss_scale,
-                    (name, Some(routers)) => routers.add(
-                        name,
-                        values,
-                        RouterFactors::of(&self.config, &self.recipe, &self.layout, at),
-                    ),
-                    (_, None) => {}
-                }
-            }
+            losses.extend(self.read(&outputs, part_index, &mut outcome));
         }
         // Losses that no update part has summed.
         outcome.loss += total(self.recipe.order(), losses);
@@ -321,6 +314,46 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((outcome, phases))
+    }
+
+    /// Adds the outputs of a program to the outcome of the step. Returns the losses of its
+    /// micro-batches, each with its number.
+    fn read(
+        &mut self,
+        outputs: &NamedTensors,
+        part_index: usize,
+        outcome: &mut StepOutcome,
+    ) -> Vec<(usize, f64)> {
+        let mut losses = Vec::new();
+        for (name, tensor) in outputs.iter() {
+            let at = micro_batch(name).unwrap_or(part_index);
+            let of = MicroBatch::new(&self.recipe, &self.layout, at);
+            if self.shown.as_mut().is_some_and(|shown| shown.keep(unnumbered(name), &of, &tensor)) {
+                continue;
+            }
+            let values = tensor.floats();
+            let number = values.first().copied().map_or(0.0, f64::from);
+            match (unnumbered(name), &mut outcome.routers) {
+                (name::LOSS, _) => losses.push((at, number)),
+                (name::NORM, _) => outcome.grad_norm = number / outcome.loss_scale,
+                (name, Some(routers)) => {
+                    let factors = RouterFactors::of(&self.config, &self.recipe, &self.layout, at);
+                    routers.add(name, values, factors);
+                }
+                (_, None) => {}
+            }
+        }
+        losses
+    }
+
+    fn inputs<'a>(&'a self, batch: &'a Batch, labels: usize, loss_scale: f64) -> StepInputs<'a> {
+        let Self { config, recipe, layout, given, .. } = self;
+        StepInputs { config, recipe, layout, batch, labels, loss_scale, choices: given.as_ref() }
+    }
+
+    /// Returns the choices of the routers in the last step, if the recipe shows them.
+    pub(super) fn take_choices(&mut self) -> Option<BatchChoices> {
+        self.shown.take()
     }
 
     /// Returns the phase of the run that has just ended.
@@ -625,101 +658,6 @@ impl Trainer {
         }
         problems.into_result(())
     }
-
-    /// Returns the inputs of all micro-batches of a pipeline. The last one also gets `of_update`.
-    fn staged_inputs(
-        &self,
-        batch: &Batch,
-        labels: usize,
-        loss_scale: f64,
-        of_update: impl Iterator<Item = (String, Elements)>,
-    ) -> NamedTensors {
-        let count = self.layout.micro_batches(&self.recipe);
-        let own =
-            |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
-        let of = |at: usize| move |(name, tensor): (String, Elements)| (numbered(at, &name), tensor);
-        let mut all: NamedTensors = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();
-        if self.progress.loss_scale.is_none() {
-            all.extend(of_update.map(of(count - 1)));
-        }
-        all
-    }
-
-    /// Returns the inputs of the micro-batch from sequence `first` on. Sequences beyond the global
-    /// batch have label weights of zero.
-    fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
-        let (config, b) = (&self.config, self.layout.batch());
-        let row = |sequence: usize| (first + sequence < self.recipe.global_batch).then_some(first + sequence);
-        // Exact runs use the text order on every layout, because products sum tokens in input
-        // order.
-        let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
-        let tokens = |sequence: usize, shift: usize| match row(sequence) {
-            Some(row) => {
-                order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect()
-            }
-            None => vec![0; s],
-        };
-        let share = (labels as f64).recip() as f32;
-        let weight = |ignored: u8| if ignored == 0 { share } else { 0.0 };
-        let weights = |sequence: usize| match row(sequence) {
-            Some(row) => order.iter().map(|token| weight(batch.ignore[row * s + token])).collect(),
-            None => vec![0.0; s],
-        };
-        let position = |stored: i32| usize::try_from(stored).unwrap_or_default();
-        let positions_of = |sequence: usize| match row(sequence) {
-            Some(row) => order.iter().map(|token| position(batch.positions[row * s + token])).collect(),
-            None => order.clone(),
-        };
-        let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
-        // A token attends to itself and earlier tokens of the same document.
-        let document =
-            |sequence: usize, token: usize| row(sequence).map(|row| batch.documents[row * s + token]);
-        let is_other =
-            |sequence: usize, token: usize, key: usize| document(sequence, token) != document(sequence, key);
-        let order = order.as_slice();
-        let keys = move |sequence, token: usize| order.iter().map(move |key| (sequence, token, *key));
-        let cells = (0..b).flat_map(|sequence| order.iter().flat_map(move |token| keys(sequence, *token)));
-        let cells: Vec<(usize, usize, usize)> = cells.collect();
-        let masks = masks(config).into_iter().map(|mask| {
-            let hides = |(sequence, token, key): &(usize, usize, usize)| {
-                mask.hides(*token, *key) || is_other(*sequence, *token, *key)
-            };
-            (mask.name, cells.iter().map(hides).collect::<Vec<bool>>())
-        });
-        let dtype = self.recipe.precision.dtype();
-        let ids = |shift: usize| {
-            HostTensor::int([b, s], DType::I64, (0..b).flat_map(|sequence| tokens(sequence, shift)).collect())
-        };
-        let mut tensors = vec![
-            (input::IDS, ids(0)),
-            (input::LABELS, ids(1)),
-            (input::LABEL_WEIGHTS, HostTensor::float([b, s], DType::F32, (0..b).flat_map(weights).collect())),
-        ];
-        for table in rotary_tables(config) {
-            let rope = config.rope_of(table.rotary);
-            let (cos, sin) = rope.cos_sin(config.head_dim, &positions, s);
-            let shape = [b, s, rope.rotated_dims(config.head_dim)];
-            tensors.push((table.cos, HostTensor::float(shape, dtype, cos)));
-            tensors.push((table.sin, HostTensor::float(shape, dtype, sin)));
-        }
-        if let Some(logn) = &config.logn {
-            tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn.scale(&positions))));
-        }
-        if config.has_mixture() {
-            let routed = (0..b).flat_map(|sequence| vec![f32::from(u8::from(row(sequence).is_some())); s]);
-            tensors.push((input::ROUTED, HostTensor::float([b, s], DType::F32, routed.collect())));
-        }
-        let factors = RouterFactors::of(config, &self.recipe, &self.layout, first / b.max(1));
-        let all: NamedTensors = tensors.into_iter().collect();
-        let all = masks.fold(all, |all, (name, hidden)| all.with(name, hidden));
-        let cotangents = factors.cotangents(&self.recipe, loss_scale).into_iter();
-        let all = cotangents.fold(all, |all, (name, number)| all.with(name, number));
-        all.with(name::LOSS_SCALE, loss_scale as f32)
-    }
-}
-
-fn number_input(name: &str, number: f64) -> (String, Elements) {
-    (name.to_owned(), (number as f32).into())
 }
 
 /// Returns the sum of the losses, each with its micro-batch.

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use super::checkpoint::PartBytes;
+use super::choices::{BatchChoices, Routing};
 use super::compile::{Layout, compile};
 use super::data::Batch;
 use super::error::Error;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
-use super::recipe::{Recipe, TrainingPrecision};
+use super::recipe::Recipe;
 use super::trainer::Trainer;
 use crate::config::ModelConfig;
 use crate::device::Cann;
@@ -27,6 +28,8 @@ pub struct Gradients {
     pub norm: f64,
     /// Gradients by weight, row-major, in program order.
     pub tensors: Vec<(String, Vec<f32>)>,
+    /// Experts that the routers chose, on one card or if the step was given others.
+    pub choices: Option<BatchChoices>,
 }
 
 /// Deviation of a gradient from its expected value.
@@ -82,20 +85,30 @@ impl Gradients {
         tensor.or(number)
     }
 
-    /// Returns the largest relative deviation between one card and several.
+    /// Returns the largest relative deviation between one card and several in f32. It is the bound
+    /// for a comparison with another implementation.
     ///
-    /// In f32, this is the bound for a comparison with another implementation. In 16 bits, it is
-    /// eight roundings, because each layer rounds operands and results. The norm behind the gated
-    /// delta rule enlarges the errors of small rows: transformers in f32 is off by up to 8e-4 from
-    /// f64.
+    /// The norm behind the gated delta rule enlarges the errors of small rows: transformers in f32
+    /// is off by up to 8e-4 from f64.
     #[must_use]
-    pub fn bound(config: &ModelConfig, precision: TrainingPrecision) -> f64 {
-        match precision {
-            TrainingPrecision::F32 if config.remembered_tokens().is_some() => 8e-4,
-            TrainingPrecision::F32 => 1e-5,
-            TrainingPrecision::Bf16 => 8.0 / 256.0,
-            TrainingPrecision::F16 => 8.0 / 2048.0,
-        }
+    pub fn bound(config: &ModelConfig) -> f64 {
+        if config.remembered_tokens().is_some() { 8e-4 } else { 1e-5 }
+    }
+
+    /// Returns the bounds of [`Self::deviations`] from f32 gradients in 16 bits, given the
+    /// deviations of one card in 16 bits.
+    ///
+    /// The number of roundings between a weight and the loss differs between weights and grows with
+    /// the layers, so one card measures it. Other orders of sums round differently, and the largest
+    /// errors of two orders differ by up to a factor of 2.3 in small models. So cards may be off by
+    /// three times as much, or by three times the median of all weights if a short gradient happens
+    /// to be rounded well.
+    #[must_use]
+    pub fn bounds_of_rounded(one_card: &[Deviation]) -> Vec<f64> {
+        let mut errors: Vec<f64> = one_card.iter().map(Deviation::relative).collect();
+        errors.sort_unstable_by(f64::total_cmp);
+        let median = errors.get(errors.len() / 2).copied().unwrap_or_default();
+        one_card.iter().map(|own| 3.0 * own.relative().max(median)).collect()
     }
 }
 
@@ -113,6 +126,8 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
 /// Computes the gradients of one step with weights from `fill`. Each process runs its own rank, and
 /// all return the same result.
 ///
+/// With `given`, the tokens go to these experts, whatever the routers choose.
+///
 /// # Errors
 /// The errors of [`compile`](fn@super::compile), [`Trainer::start`] and [`Trainer::step`].
 pub fn gradients(
@@ -121,16 +136,23 @@ pub fn gradients(
     recipe: &Recipe,
     layout: Layout,
     options: &EngineOptions,
+    given: Option<&BatchChoices>,
     fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
     let optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 };
-    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer, ..recipe.clone() };
+    let routing = match given {
+        Some(_) => Routing::Given,
+        None if config.has_mixture() && layout.cards() == 1 => Routing::Shown,
+        None => Routing::Routers,
+    };
+    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer, routing, ..recipe.clone() };
     let compiled = compile(config, &recipe, &layout, target_of(cann, &options.group, &options.kernels))?;
     // Biases of choices are stored too, but have no gradient.
     let is_trained = |name: &String| compiled.sharding.has(&format!("{}{name}", STATES[2]));
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
     let names: Vec<String> = params.filter(is_trained).collect();
     let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;
+    trainer.given = given.cloned();
     let step = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size))?;
     let mut parts = trainer.parts()?;
     let group = &options.group;
@@ -148,7 +170,7 @@ pub fn gradients(
         Ok((name, bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
     });
     let tensors = tensors.collect::<Result<_, Error>>()?;
-    Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors })
+    Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors, choices: trainer.take_choices() })
 }
 
 #[cfg(test)]
@@ -160,6 +182,7 @@ mod tests {
             loss: 1.0,
             norm: 2.0,
             tensors: vec![("a".to_owned(), data.to_vec()), ("b".to_owned(), vec![1.0])],
+            choices: None,
         }
     }
 
@@ -171,6 +194,14 @@ mod tests {
         assert_eq!([found[0].relative(), found[1].relative()], [0.0, 0.125]);
         let lost = gradients(&[1.0]).deviations(&gradients(&[f32::NAN]));
         assert_eq!(lost[1].relative(), f64::INFINITY);
+    }
+
+    #[test]
+    fn bounds_in_16_bits_are_three_times_the_error_of_one_card() {
+        let of = |error: f32| deviation("a", &[1.0], &[1.0 + error]);
+        let bounds = Gradients::bounds_of_rounded(&[of(0.25), of(0.0), of(0.5)]);
+        assert_eq!(bounds, [0.75, 0.75, 1.5]);
+        assert!(Gradients::bounds_of_rounded(&[of(f32::NAN)])[0].is_infinite());
     }
 
     #[test]

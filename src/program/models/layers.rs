@@ -339,7 +339,7 @@ impl LayerInputs<'_> {
         weight: &LinearWeight<'_>,
     ) -> Operand {
         let LinearWeight { spec, name, layer, source, outputs, inputs, row_elems, .. } = weight;
-        let [down_spec, up_spec] = spec.factorised('r');
+        let [down_spec, up_spec] = spec.factorised();
         let down = [&[adapters.rank()], *inputs].concat();
         let down =
             self.factor(build, &format!("{layer}.lora_A.weight"), &down, whole(&factor_tensor(layer, "A")));

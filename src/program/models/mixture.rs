@@ -15,8 +15,8 @@ use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, PackedRows, Source};
 use crate::program::op::Kind;
 
-use super::layer_of_weight;
 use super::layers::{LayerInputs, check_multiples, narrowing, refuse, whole, widening};
+use super::{choice_of, layer_of_weight};
 
 /// Chosen experts of each token `[b,s,j]`, and their weights.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ impl LayerInputs<'_> {
         let ExpertGroups { count, kept, summed } = router.groups.unwrap_or(one);
         let kind = Kind::Choose { chosen: mixture.chosen, groups: count, kept, summed };
         let experts = build.op(kind, &[preferences]);
-        let experts = build.name(experts, tag("experts"));
+        let experts = build.name(experts, choice_of(layer));
         let mut weights = build.op(Kind::Pick, &[scores, experts]);
         if router.scores == Scores::SoftmaxOfChosen {
             weights = build.op(Kind::Softmax, &[weights]);

@@ -16,6 +16,7 @@ mod adapters;
 mod attention;
 mod caches;
 mod candidates;
+mod choices;
 mod delta;
 mod inputs;
 mod latent;
@@ -47,6 +48,8 @@ pub use caches::{
 pub(crate) use caches::{static_rows, static_states};
 pub use candidates::CandidateSizes;
 pub(crate) use candidates::KEPT_LOGITS;
+pub use choices::ChosenExperts;
+pub(crate) use choices::{choice_of, choices, give, given_name, has_choices, show};
 pub use delta::CHUNK;
 pub(crate) use delta::{OUT, RULE};
 pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};

@@ -14,8 +14,8 @@ use crate::program::build::{Builder, Operand};
 use crate::program::graph::Role;
 use crate::program::op::Kind;
 
-use super::input;
 use super::layers::LayerInputs;
+use super::{choice_of, input};
 
 /// Losses of routers that a program computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,12 +102,10 @@ impl LayerInputs<'_> {
 impl RouterInputs {
     /// Returns the sums of one layer, with one row, or `None` if its router was refused.
     fn of_layer(&self, build: &mut Builder, layer: usize, mixture: &Mixture) -> Option<LayerSums> {
-        let value = |name: &str| {
-            let name = format!("layers.{layer}.mlp.router.{name}");
-            build.program().find(Role::Result, &name).map(|id| build.operand(id))
-        };
-        let (logits, experts) = (value("logits")?, value("experts")?);
-        let probabilities = value("probabilities");
+        let value = |name: String| build.program().find(Role::Result, &name).map(|id| build.operand(id));
+        let of_router = |name: &str| value(format!("layers.{layer}.mlp.router.{name}"));
+        let (logits, experts) = (of_router("logits")?, value(choice_of(layer))?);
+        let probabilities = of_router("probabilities");
         let once = build.op(Kind::Expand { dims: vec![2] }, &[self.routed, experts]);
         let sent = build.op(Kind::PickGrad, &[experts, once, logits]);
         let row = |build: &mut Builder, x| build.matmul("bso,bse->oe", self.as_row, x);
