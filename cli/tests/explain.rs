@@ -198,6 +198,18 @@ fn gradients_of_many_cards_are_held_against_those_of_one() {
     }
 }
 
+/// Programs in one line are compiled for the first card, which has the largest shards of 14 heads.
+#[test]
+fn a_program_in_one_line_needs_the_memory_of_the_fullest_card() {
+    for cards in [3, 5] {
+        let line = format!("explain --model qwen2.5-0.5b --cards {cards} --json");
+        let prefill = json(&words(&format!("{line} --sequence 2048")));
+        let alternatives = json(&words(&line))["alternatives"].clone();
+        let own = alternatives.as_array().unwrap().iter().find(|other| other["program"]["sequence"] == 2048);
+        assert_eq!(own.unwrap()["arena"], prefill["memory"]["arena"], "{cards} cards");
+    }
+}
+
 #[test]
 fn presets_hold_what_the_arithmetic_says() {
     for (preset, cards, weights_gb, kv_per_token) in [

@@ -33,9 +33,16 @@ impl ModelConfig {
         Self::presets().filter(has_dense_layers)
     }
 
-    /// Returns the published shape of a model, or `None` if the name is unknown.
+    /// Returns the published shape of a model, or `None` if the name is unknown. The last words of
+    /// a name can be left out if only one preset begins so.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
+        let begins = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+        let whole = Self::presets().find(|known| *known == name);
+        let name = whole.or_else(|| {
+            let mut short = Self::presets().filter(begins);
+            short.next().filter(|_| short.next().is_none())
+        })?;
         let (_, text) = PRESETS.iter().find(|(names, _)| names.contains(&name))?;
         Self::from_json(text).ok()
     }
@@ -355,6 +362,10 @@ mod tests {
         assert_eq!(ModelConfig::presets().count(), 27);
         assert_eq!(ModelConfig::dense_presets().count(), 13);
         assert_eq!(ModelConfig::preset("qwen-72B"), None);
+        let of = |name| ModelConfig::preset(name);
+        assert!(of("qwen3-next-80b").is_some() && of("qwen3-next-80b") == of("qwen3-next-80b-a3b"));
+        // Several presets begin with the first of these, and no word ends after the second.
+        assert_eq!([of("qwen3.5"), of("qwen3-next-8")], [None, None]);
     }
 
     #[test]

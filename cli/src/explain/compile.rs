@@ -8,8 +8,8 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder};
-use ascend_tp::schedule::{Plan, Target};
-use ascend_tp::{Mesh, Parallelized, compile};
+use ascend_tp::schedule::{Joining, Plan, Ranks, Scheduling, Target, schedule};
+use ascend_tp::{Mesh, Parallelized, compile, parallelize};
 
 use crate::arguments::ExplainOptions;
 use crate::cards;
@@ -39,6 +39,7 @@ pub(super) struct ExplainedProgram {
     pub(super) program: Program,
     pub(super) split: Parallelized,
     pub(super) reasons: BTreeMap<String, String>,
+    /// Of all ranks for the shown program, of the first rank for the others.
     pub(super) plans: Vec<Plan>,
 }
 
@@ -114,21 +115,25 @@ impl<'a> ExplainRequest<'a> {
     pub(super) fn compile(&self) -> Result<ExplainedPrograms, Diagnostics> {
         let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
         let greedy = |sequence| PassShape { sequence, head: Head::LastToken };
-        let decides = self.compile_pass(prefill, None)?;
-        if self.sequence == prefill.sequence {
-            let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+        let is_shown = self.sequence == prefill.sequence;
+        let decides = self.compile_pass(prefill, None, if is_shown { Ranks::All } else { Ranks::First })?;
+        if is_shown {
+            let other = self.compile_pass(greedy(self.sequence), Some(&decides), Ranks::First)?;
             return Ok(ExplainedPrograms { shown: decides, alternatives: vec![other] });
         }
         // As in a session, the decode step uses the weights and caches of the prefill.
-        let shown = self.compile_pass(PassShape { sequence: self.sequence, ..prefill }, Some(&decides))?;
-        let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+        let step = PassShape { sequence: self.sequence, ..prefill };
+        let shown = self.compile_pass(step, Some(&decides), Ranks::All)?;
+        let other = self.compile_pass(greedy(self.sequence), Some(&decides), Ranks::First)?;
         Ok(ExplainedPrograms { shown, alternatives: vec![other, decides] })
     }
 
+    /// Compiles a pass for all ranks, or only for the first one, which has the largest shards.
     fn compile_pass(
         &self,
         pass: PassShape,
         decides: Option<&ExplainedProgram>,
+        ranks: Ranks,
     ) -> Result<ExplainedProgram, Diagnostics> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape::new(batch, pass.sequence, context);
@@ -136,7 +141,9 @@ impl<'a> ExplainRequest<'a> {
         let residual = self.residual(pass);
         let pins = compile::pins(self.config, &program, &self.mesh, residual, self.deployment.experts);
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::CompiledProgram { split, plans } = compile(&program, &self.mesh, &pins, target)?;
+        let split = parallelize(&program, &self.mesh, &pins)?;
+        let how = Scheduling { joining: Joining::SideBySide, target, ranks, ..Scheduling::default() };
+        let plans = schedule(&split.lowered, how)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(ExplainedProgram { pass, program, split, reasons, plans })
