@@ -7,7 +7,8 @@ aclError aclopCompileAndExecute(const char *type, int inputs, const void *const 
 HcclResult HcclGroupStart(void);
 void *aclmdlCreateDesc(void);
 aclDataType aclGetTensorDescType(const void *desc);
-aclnnStatus aclnnDigammaGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *bytes, aclOpExecutor **executor);
+aclnnStatus aclnnSinkhornGetWorkspaceSize(const aclTensor *cost, const aclScalar *tol, aclTensor *p, uint64_t *bytes,
+    aclOpExecutor **executor);
 
 int main(void) {
     uint64_t bytes = 0;
@@ -19,6 +20,6 @@ int main(void) {
     EXPECT(HcclGroupStart() == HCCL_E_NOT_SUPPORT);
     EXPECT(aclmdlCreateDesc() == NULL);
     EXPECT((int)aclGetTensorDescType(NULL) == -1);
-    EXPECT(aclnnDigammaGetWorkspaceSize(NULL, NULL, &bytes, &executor) == 361001);
+    EXPECT(aclnnSinkhornGetWorkspaceSize(NULL, NULL, NULL, &bytes, &executor) == 361001);
     return 0;
 }

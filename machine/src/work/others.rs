@@ -7,19 +7,48 @@ use super::OperatorClass;
 const CLASSES: &[(OperatorClass, &[&str])] = &[
     (
         OperatorClass::Attention,
-        &["aclnnFlashAttentionScoreV2", "aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionVarLenScoreV2"],
+        &[
+            "aclnnFlashAttentionScoreV2",
+            "aclnnFlashAttentionScoreV3",
+            "aclnnFlashAttentionScoreV4",
+            "aclnnFlashAttentionVarLenScore",
+            "aclnnFlashAttentionVarLenScoreV2",
+            "aclnnFlashAttentionVarLenScoreV3",
+            "aclnnFlashAttentionVarLenScoreV4",
+            "aclnnFlashAttentionVarLenScoreV5",
+        ],
     ),
     (
         OperatorClass::AttentionGrad,
         &[
             "aclnnFlashAttentionScoreGradV2",
+            "aclnnFlashAttentionScoreGradV3",
+            "aclnnFlashAttentionScoreGradV4",
             "aclnnFlashAttentionUnpaddingScoreGrad",
             "aclnnFlashAttentionUnpaddingScoreGradV2",
+            "aclnnFlashAttentionUnpaddingScoreGradV3",
+            "aclnnFlashAttentionUnpaddingScoreGradV4",
+            "aclnnFlashAttentionUnpaddingScoreGradV5",
         ],
     ),
-    (OperatorClass::ReadRows, &["aclnnEmbeddingBag"]),
+    (
+        OperatorClass::Product(0),
+        &[
+            "aclnnMatmulAllReduceV2",
+            "aclnnQuantMatmulAllReduce",
+            "aclnnQuantMatmulAllReduceV2",
+            "aclnnQuantMatmulAllReduceV3",
+            "aclnnWeightQuantMatmulAllReduce",
+        ],
+    ),
+    (OperatorClass::Grouped, &["aclnnGroupedMatmulSwigluQuant", "aclnnGroupedMatmulSwigluQuantWeightNZ"]),
+    (OperatorClass::Convolution, &["aclnnConvDepthwise2d"]),
+    (OperatorClass::ReadRows, &["aclnnEmbeddingBag", "aclnnGatherPaKvCache"]),
     (OperatorClass::WriteRows, &["aclnnIndexCopy", "aclnnIndexAddV2", "aclnnScatterNdUpdate"]),
-    (OperatorClass::Quantisation(7.0, 18_000.0), &["aclnnDynamicQuantV2"]),
+    (
+        OperatorClass::Quantisation(7.0, 18_000.0),
+        &["aclnnDynamicQuantV2", "aclnnMoeInitRoutingQuant", "aclnnMoeInitRoutingQuantV2"],
+    ),
     (OperatorClass::Passes(8.0, 20.0), &["aclnnApplyTopKTopP", "aclnnNanMedian", "aclnnNanMedianDim"]),
     (
         OperatorClass::Rows(8.0),
@@ -32,11 +61,24 @@ const CLASSES: &[(OperatorClass, &[&str])] = &[
     ),
     (
         OperatorClass::Rows(12.0),
-        &["aclnnAddLayerNormGrad", "aclnnDeepNormGrad", "aclnnMoeGatingTopK", "aclnnMoeGatingTopKSoftmaxV2"],
+        &[
+            "aclnnAddLayerNormGrad",
+            "aclnnDeepNormGrad",
+            "aclnnMoeGatingTopK",
+            "aclnnMoeGatingTopKBackward",
+            "aclnnMoeGatingTopKSoftmaxV2",
+        ],
     ),
     (
         OperatorClass::Rows(25.0),
-        &["aclnnInplaceAddRmsNorm", "aclnnAddRmsNormCast", "aclnnAddRmsNormQuant", "aclnnAddRmsNormQuantV2"],
+        &[
+            "aclnnKvRmsNormRopeCache",
+            "aclnnQkvRmsNormRopeCache",
+            "aclnnInplaceAddRmsNorm",
+            "aclnnAddRmsNormCast",
+            "aclnnAddRmsNormQuant",
+            "aclnnAddRmsNormQuantV2",
+        ],
     ),
     (
         OperatorClass::Rows(30.0),

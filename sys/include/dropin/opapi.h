@@ -1341,6 +1341,356 @@ ACLNN_OPERATOR(aclnnIndexAddV2, const aclTensor *self, int64_t dim, const aclTen
 /** @since 9.x */
 ACLNN_OPERATOR(aclnnLinalgCholesky, const aclTensor *self, bool upper, aclTensor *out)
 
+/* Delta rules, and routing with quantisation, maps and gradients */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnRecurrentGatedDeltaRule, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *beta, aclTensor *state_ref, const aclTensor *actual_seq_lengths,
+    const aclTensor *ssm_state_indices, const aclTensor *g, const aclTensor *gk,
+    const aclTensor *num_accepted_tokens, float scale_value, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnChunkGatedDeltaRule, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *beta, const aclTensor *initial_state, const aclTensor *actual_seq_lengths,
+    const aclTensor *g_optional, float scale_value, const aclTensor *out, const aclTensor *final_state)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeInitRoutingV3, const aclTensor *x, const aclTensor *expert_idx,
+    const aclTensor *scale_optional, const aclTensor *offset_optional, int64_t active_num, int64_t expert_capacity,
+    int64_t expert_num, int64_t drop_pad_mode, int64_t expert_tokens_num_type, bool expert_tokens_num_flag,
+    int64_t quant_mode, const aclIntArray *active_expert_range_optional, int64_t row_idx_type,
+    const aclTensor *expanded_x_out, const aclTensor *expanded_row_idx_out,
+    const aclTensor *expert_tokens_count_or_cumsum_out, const aclTensor *expanded_scale_out)
+ACLNN_OPERATOR(aclnnMoeInitRoutingQuant, const aclTensor *x, const aclTensor *row_idx, const aclTensor *expert_idx,
+    int64_t active_num, double scale, double offset, const aclTensor *expanded_x_out,
+    const aclTensor *expanded_row_idx_out, const aclTensor *expanded_expert_idx_out)
+ACLNN_OPERATOR(aclnnMoeInitRoutingQuantV2, const aclTensor *x, const aclTensor *expert_idx,
+    const aclTensor *scale_optional, const aclTensor *offset_optional, int64_t active_num, int64_t expert_capacity,
+    int64_t expert_num, int64_t drop_pad_mode, int64_t expert_tokens_count_or_cumsum_flag,
+    bool expert_tokens_before_capacity_flag, int64_t quant_mode, const aclTensor *expanded_x_out,
+    const aclTensor *expanded_row_idx_out, const aclTensor *expert_tokens_count_or_cumsum_out_optional,
+    const aclTensor *expert_tokens_before_capacity_out_optional, const aclTensor *dynamic_quant_scale_out_optional)
+ACLNN_OPERATOR(aclnnMoeInitRoutingV2Grad, const aclTensor *grad_expanded_x, const aclTensor *expanded_row_idx,
+    int64_t top_k, int64_t drop_pad_mode, int64_t active_num, const aclTensor *out)
+ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2Grad, const aclTensor *grad_y, const aclTensor *expanded_row_idx,
+    const aclTensor *expanded_x_optional, const aclTensor *scales_optional, const aclTensor *expert_idx_optional,
+    const aclTensor *bias_optional, int64_t drop_pad_mode, int64_t active_num, int64_t expert_num,
+    int64_t expert_capacity, const aclTensor *grad_expanded_x_out, const aclTensor *grad_scales_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeGatingTopKBackward, const aclTensor *x_norm, const aclTensor *grad_y,
+    const aclTensor *expert_idx, int64_t renorm, int64_t norm_type, double routed_scaling_factor, double eps,
+    const aclTensor *grad_x)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeReRouting, const aclTensor *tokens, const aclTensor *expert_token_num_per_rank,
+    const aclTensor *per_token_scales_optional, int64_t expert_token_num_type, int64_t idx_type,
+    const aclTensor *permute_tokens_out, const aclTensor *permute_per_token_scales_out,
+    const aclTensor *permute_token_idx_out, const aclTensor *expert_token_num_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, const aclTensor *tokens, const aclTensor *routing_map,
+    const aclTensor *probs_optional, int64_t num_out_tokens, bool drop_and_pad, aclTensor *permute_tokens_out,
+    aclTensor *permute_probs_out_optional, aclTensor *sorted_indices_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, const aclTensor *permuted_token_output_grad,
+    const aclTensor *permuted_probs_output_grad_optional, const aclTensor *sorted_indices,
+    const aclTensor *routing_map_optional, int64_t num_experts, int64_t tokens_num, bool drop_and_pad,
+    aclTensor *tokens_grad_out, aclTensor *probs_grad_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, const aclTensor *permuted_tokens,
+    const aclTensor *sorted_indices, const aclTensor *routing_map_optional, const aclTensor *probs_optional,
+    bool padded_mode, const aclIntArray *restore_shape_optional, aclTensor *unpermuted_tokens, aclTensor *out_index,
+    aclTensor *permute_token_id, aclTensor *permute_probs)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, const aclTensor *unpermuted_tokens_grad,
+    const aclTensor *out_index, const aclTensor *permute_token_id, const aclTensor *routing_map_optional,
+    const aclTensor *permuted_tokens_optional, const aclTensor *probs_optional, bool drop_and_pad,
+    const aclIntArray *restore_shape_optional, const aclTensor *permuted_tokens_grad_out,
+    const aclTensor *probs_grad_out_optional)
+
+/* Delta rules, and routing with quantisation, maps and gradients */
+
+/* Latent and sparse attention, and its caches */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnKvRmsNormRopeCache, const aclTensor *kv, const aclTensor *gamma, const aclTensor *cos,
+    const aclTensor *sin, const aclTensor *index, aclTensor *k_cache_ref, aclTensor *ckv_cache_ref,
+    const aclTensor *k_rope_scale_optional, const aclTensor *c_kv_scale_optional,
+    const aclTensor *k_rope_offset_optional, const aclTensor *c_kv_offset_optional, double epsilon,
+    char *cache_mode_optional, bool is_output_kv, const aclTensor *k_rope_out, const aclTensor *c_kv_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnQkvRmsNormRopeCache, const aclTensor *qkv, const aclTensor *q_gamma, const aclTensor *k_gamma,
+    const aclTensor *cos, const aclTensor *sin, const aclTensor *index, aclTensor *q_out, aclTensor *k_cache,
+    aclTensor *v_cache, const aclTensor *k_scale_optional, const aclTensor *v_scale_optional,
+    const aclTensor *k_offset_optional, const aclTensor *v_offset_optional, const aclIntArray *qkv_size,
+    const aclIntArray *head_nums, double epsilon, char *cache_mode_optional, const aclTensor *q_out_before_quant,
+    const aclTensor *k_out_before_quant, const aclTensor *v_out_before_quant)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnGatherPaKvCache, const aclTensor *key_cache, const aclTensor *value_cache,
+    const aclTensor *block_tables, const aclTensor *seq_lens, aclTensor *key_ref, aclTensor *value_ref,
+    const aclTensor *seq_offset_optional, char *cache_mode, bool is_seq_lens_cumsum)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnLightningIndexer, const aclTensor *query, const aclTensor *key, const aclTensor *weights,
+    const aclTensor *actual_seq_lengths_query_optional, const aclTensor *actual_seq_lengths_key_optional,
+    const aclTensor *block_table_optional, char *layout_query_optional, char *layout_key_optional,
+    int64_t sparse_count, int64_t sparse_mode, int64_t pre_tokens, int64_t next_tokens, bool return_values,
+    const aclTensor *sparse_indices_out, const aclTensor *sparse_values_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSparseFlashAttention, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *sparse_indices, const aclTensor *block_table_optional,
+    const aclTensor *actual_seq_lengths_query_optional, const aclTensor *actual_seq_lengths_kv_optional,
+    const aclTensor *query_rope_optional, const aclTensor *key_rope_optional, double scale_value,
+    int64_t sparse_block_size, char *layout_query_optional, char *layout_kv_optional, int64_t sparse_mode,
+    int64_t pre_tokens, int64_t next_tokens, int64_t attention_mode, bool return_softmax_lse,
+    const aclTensor *attention_out, const aclTensor *softmax_max, const aclTensor *softmax_sum)
+
+/* Delta rules, and routing with quantisation, maps and gradients */
+
+/* Later forms of training attention */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionScoreV3, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional, const aclTensor *sink_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t pse_type, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out,
+    const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionScoreV4, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclTensor *query_rope_optional, const aclTensor *key_rope_optional, const aclTensor *d_scale_q_optional,
+    const aclTensor *d_scale_k_optional, const aclTensor *d_scale_v_optional, const aclTensor *sink_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t out_dtype, int64_t pse_type, char *softmax_out_layout, int64_t seed, int64_t offset,
+    const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out,
+    const aclTensor *attention_out_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV3, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclTensor *sink_in_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *q_start_idx_optional, const aclIntArray *kv_start_idx_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, const aclTensor *dq_out, const aclTensor *dk_out,
+    const aclTensor *dv_out, const aclTensor *dpse_out, const aclTensor *dsink_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV4, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclTensor *sink_in_optional, const aclTensor *query_rope_optional,
+    const aclTensor *key_rope_optional, const aclTensor *d_scale_q_optional, const aclTensor *d_scale_k_optional,
+    const aclTensor *d_scale_v_optional, const aclTensor *d_scale_dy_optional, const aclTensor *d_scale_o_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, char *softmax_in_layout, int64_t inner_precise,
+    int64_t sparse_mode, int64_t pse_type, int64_t seed, int64_t offset, int64_t out_dtype, const aclTensor *dq_out,
+    const aclTensor *dk_out, const aclTensor *dv_out, const aclTensor *dq_rope_out, const aclTensor *dk_rope_out,
+    const aclTensor *dpse_out, const aclTensor *dsink_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionVarLenScoreV3, const aclTensor *query, const aclTensor *query_rope,
+    const aclTensor *key, const aclTensor *key_rope, const aclTensor *value, const aclTensor *real_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *actual_seq_q_len_optional, const aclIntArray *actual_seq_kv_len_optional,
+    const aclIntArray *q_start_idx_optional, const aclIntArray *kv_start_idx_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, const aclTensor *softmax_max_out,
+    const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionVarLenScoreV4, const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    char *softmax_out_layout, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out,
+    const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionVarLenScoreV5, const aclTensor *query, const aclTensor *query_rope,
+    const aclTensor *key, const aclTensor *key_rope, const aclTensor *value, const aclTensor *real_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *sink_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *actual_seq_q_len_optional, const aclIntArray *actual_seq_kv_len_optional,
+    const aclIntArray *q_start_idx_optional, const aclIntArray *kv_start_idx_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, char *softmax_out_layout,
+    const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out,
+    const aclTensor *attention_out_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionUnpaddingScoreGradV3, const aclTensor *query, const aclTensor *query_rope,
+    const aclTensor *key_in, const aclTensor *key_in_rope, const aclTensor *value, const aclTensor *dy,
+    const aclTensor *pse_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclTensor *softmax_max_optional, const aclTensor *softmax_sum_optional,
+    const aclTensor *softmax_in_optional, const aclTensor *attention_in_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t pse_type, const aclTensor *dq_out, const aclTensor *dq_rope_out, const aclTensor *dk_out,
+    const aclTensor *dk_rope_out, const aclTensor *dv_out, const aclTensor *dpse_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionUnpaddingScoreGradV4, const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
+    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
+    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
+    const aclTensor *attention_in_optional, const aclIntArray *prefix_optional,
+    const aclIntArray *actual_seq_q_len_optional, const aclIntArray *actual_seq_kv_len_optional, double scale_value,
+    double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
+    int64_t inner_precise, int64_t sparse_mode, const aclTensor *dq_out, const aclTensor *dk_out,
+    const aclTensor *dv_out, const aclTensor *dpse_out, char *softmax_in_layout)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFlashAttentionUnpaddingScoreGradV5, const aclTensor *query, const aclTensor *query_rope,
+    const aclTensor *key_in, const aclTensor *key_in_rope, const aclTensor *value, const aclTensor *dy,
+    const aclTensor *pse_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclTensor *softmax_max_optional, const aclTensor *softmax_sum_optional,
+    const aclTensor *softmax_in_optional, const aclTensor *attention_in_optional, const aclTensor *sink_in_optional,
+    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
+    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
+    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
+    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
+    int64_t pse_type, char *softmax_in_layout, const aclTensor *dq_out, const aclTensor *dq_rope_out,
+    const aclTensor *dk_out, const aclTensor *dk_rope_out, const aclTensor *dv_out, const aclTensor *dpse_out,
+    const aclTensor *dsink_out)
+
+/* Operators of public samples */
+ACLNN_OPERATOR(aclnnMaxUnpool2dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *indices, const aclIntArray *output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnMaxUnpool3dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *indices, const aclIntArray *output_size, const aclIntArray *stride, const aclIntArray *padding,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnCircularPad2d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnCircularPad2dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnCircularPad3dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnDiag, const aclTensor *self, int64_t diagonal, aclTensor *out)
+ACLNN_OPERATOR(aclnnDiagFlat, const aclTensor *self, int64_t diagonal, aclTensor *out)
+ACLNN_OPERATOR(aclnnDigamma, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnLgamma, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnFlatten, const aclTensor *self, int64_t axis, aclTensor *out)
+ACLNN_OPERATOR(aclnnGlobalAveragePool, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnGlobalMaxPool, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnMaxN, const aclTensorList *tensors, aclTensor *out)
+ACLNN_OPERATOR(aclnnMinN, const aclTensorList *tensors, aclTensor *out)
+ACLNN_OPERATOR(aclnnMaxV2, const aclTensor *self, const aclIntArray *dims, bool keep_dims,
+    bool noop_with_empty_dims, aclTensor *out)
+ACLNN_OPERATOR(aclnnMeanV2, const aclTensor *self, const aclIntArray *dim, bool keep_dim, bool noop_with_empty_axes,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnCumsumV2, const aclTensor *self, int64_t dim, bool exclusive, bool reverse, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogdet, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnReduceLogSum, const aclTensor *data, const aclIntArray *axes, bool keep_dims,
+    bool noop_with_empty_axes, aclTensor *reduce)
+ACLNN_OPERATOR(aclnnSliceV2, const aclTensor *self, const aclIntArray *starts, const aclIntArray *ends,
+    const aclIntArray *axes, const aclIntArray *steps, aclTensor *out)
+ACLNN_OPERATOR(aclnnInstanceNorm, const aclTensor *x, const aclTensor *gamma, const aclTensor *beta,
+    const char *data_format, double eps, aclTensor *y, aclTensor *mean, aclTensor *variance)
+ACLNN_OPERATOR(aclnnFatreluMul, const aclTensor *input, const aclTensor *threshold, const aclTensor *out)
+ACLNN_OPERATOR(aclnnGeGlu, const aclTensor *self, int64_t dim, int64_t approximate, aclTensor *out,
+    aclTensor *out_gelu)
+ACLNN_OPERATOR(aclnnGeGluBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *gelu,
+    int64_t dim, int64_t approximate, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnGroupNormSiluV2, const aclTensor *self, const aclTensor *gamma, const aclTensor *beta,
+    int64_t group, double eps, bool activate_silu, aclTensor *out, aclTensor *mean_out, aclTensor *rstd_out)
+ACLNN_OPERATOR(aclnnDropoutBackward, const aclTensor *grad_output, const aclTensor *mask, double scale,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnQr, const aclTensor *self, bool some, aclTensor *q, aclTensor *r)
+ACLNN_OPERATOR(aclnnStridedSliceAssignV2, aclTensor *var_ref, const aclTensor *input_value,
+    const aclIntArray *begin, const aclIntArray *end, const aclIntArray *strides, const aclIntArray *axes_optional)
+ACLNN_OPERATOR(aclnnLayerNormWithImplMode, const aclTensor *input, const aclIntArray *normalized_shape,
+    const aclTensor *weight_optional, const aclTensor *bias_optional, double eps, aclTensor *out,
+    aclTensor *mean_out_optional, aclTensor *rstd_out_optional, int32_t impl_mode)
+ACLNN_OPERATOR(aclnnChamferDistanceBackward, const aclTensor *xyz1, const aclTensor *xyz2, const aclTensor *idx1,
+    const aclTensor *idx2, const aclTensor *grad_dist1, const aclTensor *grad_dist2, aclTensor *grad_xyz1,
+    aclTensor *grad_xyz2)
+ACLNN_OPERATOR(aclnnGroupedBiasAddGrad, const aclTensor *grad_y, const aclTensor *group_idx_optional,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceCumprod, aclTensor *input, const aclScalar *dim)
+ACLNN_OPERATOR(aclnnConvDepthwise2d, const aclTensor *self, const aclTensor *weight, const aclIntArray *kernel_size,
+    const aclTensor *bias, const aclIntArray *stride, const aclIntArray *padding, const aclIntArray *dilation,
+    aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnConvTbc, const aclTensor *self, const aclTensor *weight, const aclTensor *bias, int64_t pad,
+    aclTensor *output, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnConvTbcBackward, const aclTensor *self, const aclTensor *input, const aclTensor *weight,
+    const aclTensor *bias, int64_t pad, int8_t cube_math_type, aclTensor *grad_input, aclTensor *grad_weight,
+    aclTensor *grad_bias)
+ACLNN_OPERATOR(aclnnGroupedMatmul, const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *bias_optional, const aclTensorList *scale_optional, const aclTensorList *offset_optional,
+    const aclTensorList *antiquant_scale_optional, const aclTensorList *antiquant_offset_optional,
+    const aclIntArray *group_list_optional, int64_t split_item, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnMatmulAllReduceV2, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *x3, const char *group, const char *reduce_op, int64_t comm_turn, int64_t stream_mode,
+    const aclTensor *output)
+ACLNN_OPERATOR(aclnnEinsum, const aclTensorList *tensors, const char *equation, aclTensor *output)
+ACLNN_OPERATOR(aclnnGroupedMatmulSwigluQuant, const aclTensor *x, const aclTensor *weight, const aclTensor *bias,
+    const aclTensor *offset, const aclTensor *weight_scale, const aclTensor *x_scale, const aclTensor *group_list,
+    aclTensor *output, aclTensor *output_scale, aclTensor *output_offset)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnGroupedMatmulSwigluQuantWeightNZ, const aclTensor *x, const aclTensor *weight,
+    const aclTensor *bias, const aclTensor *offset, const aclTensor *weight_scale, const aclTensor *x_scale,
+    const aclTensor *group_list, aclTensor *output, aclTensor *output_scale, aclTensor *output_offset)
+ACLNN_OPERATOR(aclnnQuantMatmulAllReduce, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *x3, const aclTensor *dequant_scale, const char *group, const char *reduce_op,
+    int64_t comm_turn, int64_t stream_mode, const aclTensor *output)
+ACLNN_OPERATOR(aclnnQuantMatmulAllReduceV2, const aclTensor *x1, const aclTensor *x2,
+    const aclTensor *bias_optional, const aclTensor *x3_optional, const aclTensor *dequant_scale,
+    const aclTensor *pertoken_scale_optional, const char *group, const char *reduce_op, int64_t comm_turn,
+    int64_t stream_mode, const aclTensor *output)
+ACLNN_OPERATOR(aclnnQuantMatmulAllReduceV3, const aclTensor *x1, const aclTensor *x2,
+    const aclTensor *bias_optional, const aclTensor *x3_optional, const aclTensor *dequant_scale,
+    const aclTensor *pertoken_scale_optional, const aclTensor *comm_quant_scale1_optional,
+    const aclTensor *comm_quant_scale2_optional, const char *group, const char *reduce_op, int64_t comm_turn,
+    int64_t stream_mode, const aclTensor *output)
+ACLNN_OPERATOR(aclnnWeightQuantMatmulAllReduce, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *antiquant_scale, const aclTensor *antiquant_offset, const aclTensor *x3, const char *group,
+    const char *reduce_op, int64_t comm_turn, int64_t stream_mode, int64_t antiquant_group_size,
+    const aclTensor *output)
+
+/* Operators of public samples */
+
+/* Losses of vocabularies that are sharded over the cards */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFusedLinearOnlineMaxSum, const aclTensor *input, const aclTensor *weight,
+    const aclTensor *target, int64_t vocab_start_index, int64_t vocab_end_index, aclTensor *logits_max_local_out,
+    aclTensor *sum_exp_logits_local_out, aclTensor *predicted_logits_local_out, aclTensor *target_mask_out,
+    aclTensor *masked_target_out, aclTensor *vocab_parallel_logits_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFusedCrossEntropyLossWithMaxSum, const aclTensor *logits_max, const aclTensor *sum_exp_logits,
+    const aclTensor *predicted_logits, float label_smoothing, const aclTensor *input_optional,
+    const aclTensor *weight_optional, const aclTensor *vocab_parallel_logits_optional, aclTensor *loss_out,
+    aclTensor *soft_max_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFusedLinearCrossEntropyLossGrad, const aclTensor *grad, const aclTensor *input,
+    const aclTensor *weight, const aclTensor *target_mask, const aclTensor *masked_target, float label_smoothing,
+    const aclTensor *logits_max_optional, const aclTensor *sum_exp_logits_optional,
+    const aclTensor *softmax_optional, aclTensor *input_grad_out, aclTensor *weight_grad_out)
+
+/* Feed-forward networks, adapters and rotated quantisation */
+ACLNN_OPERATOR(aclnnAddLora, const aclTensor *y, const aclTensor *x, const aclTensor *weight_b,
+    const aclTensor *indices, const aclTensor *weight_a_optional, int64_t layer_idx, double scale, int64_t y_offset,
+    int64_t y_slice_size, const aclTensor *out)
+ACLNN_OPERATOR(aclnnFFNV2, const aclTensor *x, const aclTensor *weight1, const aclTensor *weight2,
+    const aclIntArray *expert_tokens, const aclTensor *bias1, const aclTensor *bias2, const aclTensor *scale,
+    const aclTensor *offset, const aclTensor *deq_scale1, const aclTensor *deq_scale2,
+    const aclTensor *antiquant_scale1, const aclTensor *antiquant_scale2, const aclTensor *antiquant_offset1,
+    const aclTensor *antiquant_offset2, const char *activation, int64_t inner_precise, bool tokens_index_flag,
+    const aclTensor *y)
+ACLNN_OPERATOR(aclnnFFNV3, const aclTensor *x, const aclTensor *weight1, const aclTensor *weight2,
+    const aclTensor *expert_tokens_optional, const aclTensor *bias1_optional, const aclTensor *bias2_optional,
+    const aclTensor *scale_optional, const aclTensor *offset_optional, const aclTensor *deq_scale1_optional,
+    const aclTensor *deq_scale2_optional, const aclTensor *antiquant_scale1_optional,
+    const aclTensor *antiquant_scale2_optional, const aclTensor *antiquant_offset1_optional,
+    const aclTensor *antiquant_offset2_optional, const char *activation, int64_t inner_precise,
+    bool tokens_index_flag, const aclTensor *y)
+ACLNN_OPERATOR(aclnnFlatQuant, const aclTensor *x, const aclTensor *kronecker_p1, const aclTensor *kronecker_p2,
+    double clip_ratio, aclTensor *out, aclTensor *quant_scale)
+
 #ifdef __cplusplus
 }
 #endif

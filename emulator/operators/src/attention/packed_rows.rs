@@ -8,18 +8,18 @@ use std::ops::Range;
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
 use crate::attention::kernels::{AttentionBatch, AttentionCall, COPIES, SoftmaxStatistics, attention};
 use crate::attention::rows::{COMPRESSED, WORKSPACE_BYTES, check_triangle};
-use crate::attention::training_rows::expect_unused;
+use crate::attention::training_rows::{expect_no_others, expect_plain, expect_unused};
 use crate::elementwise::kernels as elementwise;
 use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, ints, output, unmodelled};
+use crate::operator::row::{Operator, Parameter, input, ints, output, text, unmodelled};
 use crate::operator::sets::{CONDITIONS, FLOATING, SINGLE};
 use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
-const FORWARD: &[Parameter] = &[
+const FORWARD: [Parameter; 9] = [
     input(QUERY, FLOATING, 3, 3),
     input(KEY, FLOATING, 3, 3),
     input(VALUE, FLOATING, 3, 3),
@@ -31,21 +31,25 @@ const FORWARD: &[Parameter] = &[
     output(ATTENTION_OUT_OUT, FLOATING, 3, 3),
 ];
 
-const FORWARD_V2: &[Parameter] = &[
-    input(QUERY, FLOATING, 3, 3),
-    input(KEY, FLOATING, 3, 3),
-    input(VALUE, FLOATING, 3, 3),
-    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 2).optional(),
-    unmodelled(PREFIX_OPTIONAL),
-    ints(Q_START_IDX_OPTIONAL).optional(),
-    ints(KV_START_IDX_OPTIONAL).optional(),
-    output(SOFTMAX_MAX_OUT, SINGLE, 3, 3),
-    output(SOFTMAX_SUM_OUT, SINGLE, 3, 3),
-    output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
-    output(ATTENTION_OUT_OUT, FLOATING, 3, 3),
-];
+const STARTS: [Parameter; 2] =
+    [ints(Q_START_IDX_OPTIONAL).optional(), ints(KV_START_IDX_OPTIONAL).optional()];
 
-const BACKWARD: &[Parameter] = &[
+const FORWARD_V2: [Parameter; 11] = {
+    let ([query, key, value, mask, prefix, max, sum, softmax, out], [queries, keys]) = (FORWARD, STARTS);
+    [query, key, value, mask, prefix, queries, keys, max, sum, softmax, out]
+};
+
+const FORWARD_V4: [Parameter; 10] = {
+    let [query, key, value, mask, prefix, max, sum, softmax, out] = FORWARD;
+    [query, key, value, mask, prefix, text(SOFTMAX_OUT_LAYOUT), max, sum, softmax, out]
+};
+
+const FORWARD_V5: [Parameter; 12] = {
+    let [query, key, value, mask, prefix, queries, keys, max, sum, softmax, out] = FORWARD_V2;
+    [query, key, value, mask, prefix, queries, keys, text(SOFTMAX_OUT_LAYOUT), max, sum, softmax, out]
+};
+
+const BACKWARD: [Parameter; 14] = [
     input(QUERY, FLOATING, 3, 3),
     input(KEY_IN, FLOATING, 3, 3),
     input(VALUE, FLOATING, 3, 3),
@@ -62,24 +66,39 @@ const BACKWARD: &[Parameter] = &[
     output(DPSE_OUT, FLOATING, 1, 4).optional(),
 ];
 
-const BACKWARD_V2: &[Parameter] = &[
-    input(QUERY, FLOATING, 3, 3),
-    input(KEY_IN, FLOATING, 3, 3),
-    input(VALUE, FLOATING, 3, 3),
-    input(DY, FLOATING, 3, 3),
-    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 2).optional(),
-    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 3, 3),
-    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 3, 3),
-    input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
-    input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 3),
-    unmodelled(PREFIX_OPTIONAL),
-    ints(Q_START_IDX_OPTIONAL).optional(),
-    ints(KV_START_IDX_OPTIONAL).optional(),
-    output(DQ_OUT, FLOATING, 3, 3),
-    output(DK_OUT, FLOATING, 3, 3),
-    output(DV_OUT, FLOATING, 3, 3),
-    output(DPSE_OUT, FLOATING, 1, 4).optional(),
-];
+const BACKWARD_V2: [Parameter; 16] = {
+    let [query, key, value, dy, mask, max, sum, softmax, out, prefix, dq, dk, dv, dpse] = BACKWARD;
+    let [queries, keys] = STARTS;
+    [query, key, value, dy, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse]
+};
+
+/// Gradients of the rotated parts.
+const TURNED: [Parameter; 2] =
+    [output(DQ_ROPE_OUT, FLOATING, 1, 4).optional(), output(DK_ROPE_OUT, FLOATING, 1, 4).optional()];
+
+const BACKWARD_V3: [Parameter; 18] = {
+    let [query, key, value, dy, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse] =
+        BACKWARD_V2;
+    let [dqr, dkr] = TURNED;
+    [query, key, value, dy, mask, max, sum, softmax, out, prefix, queries, keys, dq, dqr, dk, dkr, dv, dpse]
+};
+
+const BACKWARD_V4: [Parameter; 15] = {
+    let [query, key, value, dy, mask, max, sum, softmax, out, prefix, dq, dk, dv, dpse] = BACKWARD;
+    let layout = text(SOFTMAX_IN_LAYOUT);
+    [query, key, value, dy, mask, max, sum, softmax, out, prefix, dq, dk, dv, dpse, layout]
+};
+
+const BACKWARD_V5: [Parameter; 20] = {
+    let [query, key, value, dy, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse] =
+        BACKWARD_V2;
+    let ([dqr, dkr], layout) = (TURNED, text(SOFTMAX_IN_LAYOUT));
+    let dsink = output(DSINK_OUT, FLOATING, 1, 1).optional();
+    [
+        query, key, value, dy, mask, max, sum, softmax, out, prefix, queries, keys, layout, dq, dqr, dk, dkr,
+        dv, dpse, dsink,
+    ]
+};
 
 const LIMITS: &str = "one element type; inputLayout TND: query [T, N, D], key and value [Tkv, Nkv, D], N up to 256 and a multiple of Nkv, \
                       D up to 512; actualSeqQLenOptional and actualSeqKvLenOptional are the ends of as many sequences, and reach T \
@@ -92,31 +111,79 @@ const LIMITS_GRAD: &str = "as aclnnFlashAttentionVarLenScore, with its inputs an
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlashAttentionVarLenScore",
-        parameters: FORWARD,
+        parameters: &FORWARD,
         limits: LIMITS,
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md",
         plan: forward,
     },
     Operator {
         name: "aclnnFlashAttentionVarLenScoreV2",
-        parameters: FORWARD_V2,
+        parameters: &FORWARD_V2,
         limits: "as aclnnFlashAttentionVarLenScore; start indexes and pseType 0 to 3 concern a position bias, which must be NULL",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV2.md",
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
     },
     Operator {
         name: "aclnnFlashAttentionUnpaddingScoreGrad",
-        parameters: BACKWARD,
+        parameters: &BACKWARD,
         limits: LIMITS_GRAD,
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGrad.md",
         plan: backward,
     },
     Operator {
         name: "aclnnFlashAttentionUnpaddingScoreGradV2",
-        parameters: BACKWARD_V2,
+        parameters: &BACKWARD_V2,
         limits: LIMITS_GRAD,
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV2.md",
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionVarLenScoreV3",
+        parameters: &FORWARD_V2,
+        limits: "as aclnnFlashAttentionVarLenScoreV2; queryRope and keyRope NULL",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV3.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionVarLenScoreV4",
+        parameters: &FORWARD_V4,
+        limits: "as aclnnFlashAttentionVarLenScore; softmaxOutLayout NULL or empty",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV4.md",
+        plan: |call| expect_plain(call, SOFTMAX_OUT_LAYOUT).and_then(|()| forward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionVarLenScoreV5",
+        parameters: &FORWARD_V5,
+        limits: "as aclnnFlashAttentionVarLenScoreV3 and V4; sinkOptional NULL",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV5.md",
+        plan: |call| {
+            expect_plain(call, SOFTMAX_OUT_LAYOUT)?;
+            call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call))
+        },
+    },
+    Operator {
+        name: "aclnnFlashAttentionUnpaddingScoreGradV3",
+        parameters: &BACKWARD_V3,
+        limits: "as aclnnFlashAttentionUnpaddingScoreGradV2; queryRope and keyInRope NULL, their gradients NULL or without elements",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV3.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionUnpaddingScoreGradV4",
+        parameters: &BACKWARD_V4,
+        limits: "as aclnnFlashAttentionUnpaddingScoreGrad; softmaxInLayout NULL or empty",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV4.md",
+        plan: |call| expect_plain(call, SOFTMAX_IN_LAYOUT).and_then(|()| backward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionUnpaddingScoreGradV5",
+        parameters: &BACKWARD_V5,
+        limits: "as aclnnFlashAttentionUnpaddingScoreGradV3 and V4; sinkInOptional NULL, dsinkOut NULL or without elements",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV5.md",
+        plan: |call| {
+            expect_plain(call, SOFTMAX_IN_LAYOUT)?;
+            call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call))
+        },
     },
 ];
 
@@ -323,7 +390,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = shape(call, KEY_IN)?;
     expect_unused(call, SOFTMAX_IN_OPTIONAL)?;
-    expect_unused(call, DPSE_OUT)?;
+    expect_no_others(call)?;
     let statistics = expect_statistics(call, [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL])?;
     expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
     expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;

@@ -12,12 +12,12 @@ use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, ints, output, unmodelled};
+use crate::operator::row::{Operator, Parameter, input, ints, output, text, unmodelled};
 use crate::operator::sets::{CONDITIONS, FLOATING, OCTETS, SINGLE};
 use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
-const FORWARD: &[Parameter] = &[
+const FORWARD: [Parameter; 10] = [
     input(QUERY, FLOATING, 3, 4),
     input(KEY, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
@@ -30,22 +30,27 @@ const FORWARD: &[Parameter] = &[
     output(ATTENTION_OUT_OUT, FLOATING, 3, 4),
 ];
 
-const FORWARD_V2: &[Parameter] = &[
-    input(QUERY, FLOATING, 3, 4),
-    input(KEY, FLOATING, 3, 4),
-    input(VALUE, FLOATING, 3, 4),
-    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
-    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
-    unmodelled(PREFIX_OPTIONAL),
-    ints(Q_START_IDX_OPTIONAL).optional(),
-    ints(KV_START_IDX_OPTIONAL).optional(),
-    output(SOFTMAX_MAX_OUT, SINGLE, 4, 4),
-    output(SOFTMAX_SUM_OUT, SINGLE, 4, 4),
-    output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
-    output(ATTENTION_OUT_OUT, FLOATING, 3, 4),
-];
+const STARTS: [Parameter; 2] =
+    [ints(Q_START_IDX_OPTIONAL).optional(), ints(KV_START_IDX_OPTIONAL).optional()];
 
-const BACKWARD: &[Parameter] = &[
+const FORWARD_V2: [Parameter; 12] = {
+    let ([query, key, value, drop, mask, prefix, max, sum, softmax, out], [queries, keys]) =
+        (FORWARD, STARTS);
+    [query, key, value, drop, mask, prefix, queries, keys, max, sum, softmax, out]
+};
+
+/// Ends of packed sequences, which have operators of their own.
+const PACKED: [Parameter; 2] =
+    [unmodelled(ACTUAL_SEQ_Q_LEN_OPTIONAL), unmodelled(ACTUAL_SEQ_KV_LEN_OPTIONAL)];
+
+const FORWARD_V4: [Parameter; 15] = {
+    let ([query, key, value, drop, mask, prefix, max, sum, softmax, out], [queries, keys]) =
+        (FORWARD, STARTS);
+    let ([q_ends, k_ends], layout) = (PACKED, text(SOFTMAX_OUT_LAYOUT));
+    [query, key, value, drop, mask, prefix, q_ends, k_ends, queries, keys, layout, max, sum, softmax, out]
+};
+
+const BACKWARD: [Parameter; 15] = [
     input(QUERY, FLOATING, 3, 4),
     input(KEY_IN, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
@@ -63,30 +68,56 @@ const BACKWARD: &[Parameter] = &[
     output(DPSE_OUT, FLOATING, 1, 4).optional(),
 ];
 
-const BACKWARD_V2: &[Parameter] = &[
-    input(QUERY, FLOATING, 3, 4),
-    input(KEY_IN, FLOATING, 3, 4),
-    input(VALUE, FLOATING, 3, 4),
-    input(DY, FLOATING, 3, 4),
-    input(DROP_MASK_OPTIONAL, OCTETS, 1, 1).contiguous().optional(),
-    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
-    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 4, 4),
-    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 4, 4),
-    input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
-    input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 4),
-    unmodelled(PREFIX_OPTIONAL),
-    ints(Q_START_IDX_OPTIONAL).optional(),
-    ints(KV_START_IDX_OPTIONAL).optional(),
-    output(DQ_OUT, FLOATING, 3, 4),
-    output(DK_OUT, FLOATING, 3, 4),
-    output(DV_OUT, FLOATING, 3, 4),
-    output(DPSE_OUT, FLOATING, 1, 4).optional(),
-];
+const BACKWARD_V2: [Parameter; 17] = {
+    let [query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, dq, dk, dv, dpse] = BACKWARD;
+    let [queries, keys] = STARTS;
+    [query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse]
+};
+
+const BACKWARD_V3: [Parameter; 18] = {
+    let [query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse] =
+        BACKWARD_V2;
+    let dsink = output(DSINK_OUT, FLOATING, 1, 1).optional();
+    [
+        query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse,
+        dsink,
+    ]
+};
+
+const BACKWARD_V4: [Parameter; 23] = {
+    let [
+        query,
+        key,
+        value,
+        dy,
+        drop,
+        mask,
+        max,
+        sum,
+        softmax,
+        out,
+        prefix,
+        queries,
+        keys,
+        dq,
+        dk,
+        dv,
+        dpse,
+        dsink,
+    ] = BACKWARD_V3;
+    let ([q_ends, k_ends], layout) = (PACKED, text(SOFTMAX_IN_LAYOUT));
+    let dqr = output(DQ_ROPE_OUT, FLOATING, 1, 4).optional();
+    let dkr = output(DK_ROPE_OUT, FLOATING, 1, 4).optional();
+    [
+        query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, q_ends, k_ends, queries, keys,
+        layout, dq, dk, dv, dqr, dkr, dpse, dsink,
+    ]
+};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlashAttentionScore",
-        parameters: FORWARD,
+        parameters: &FORWARD,
         limits: "one element type; key and value of one shape; headNum is the number of heads of query, 1 to 256, a \
                  multiple of the heads of key; D up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, \
                  BNSD; keepProb more than 0, dropMaskOptional one bit per pair of [B, N, Sq, Skv], lowest first, where 1 keeps; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional, with preTokens and nextTokens \
@@ -98,7 +129,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnFlashAttentionScoreGrad",
-        parameters: BACKWARD,
+        parameters: &BACKWARD,
         limits: "as aclnnFlashAttentionScore, with its inputs and outputs; dy, attentionInOptional and dqOut have the \
                  shape of query, dkOut and dvOut of keyIn; softmaxInOptional and dpseOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGrad.md",
@@ -106,17 +137,51 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnFlashAttentionScoreV2",
-        parameters: FORWARD_V2,
+        parameters: &FORWARD_V2,
         limits: "as aclnnFlashAttentionScore; start indexes and pseType 0 to 3 concern a position bias, which must be NULL",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScoreV2.md",
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
     },
     Operator {
         name: "aclnnFlashAttentionScoreGradV2",
-        parameters: BACKWARD_V2,
+        parameters: &BACKWARD_V2,
         limits: "as aclnnFlashAttentionScoreGrad; start indexes and pseType 0 to 3 concern a position bias, which must be NULL",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV2.md",
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionScoreV3",
+        parameters: &FORWARD_V2,
+        limits: "as aclnnFlashAttentionScoreV2; sinkOptional NULL",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScoreV3.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionScoreV4",
+        parameters: &FORWARD_V4,
+        limits: "as aclnnFlashAttentionScoreV3; tensors of rotated parts and scales NULL; actualSeqQLenOptional and actualSeqKvLenOptional NULL; softmaxOutLayout NULL or empty; outDtype, seed and offset without effect",
+        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScoreV4.md",
+        plan: |call| {
+            expect_plain(call, SOFTMAX_OUT_LAYOUT)?;
+            call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call))
+        },
+    },
+    Operator {
+        name: "aclnnFlashAttentionScoreGradV3",
+        parameters: &BACKWARD_V3,
+        limits: "as aclnnFlashAttentionScoreGradV2; sinkInOptional NULL, dsinkOut NULL or without elements",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV3.md",
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
+    },
+    Operator {
+        name: "aclnnFlashAttentionScoreGradV4",
+        parameters: &BACKWARD_V4,
+        limits: "as aclnnFlashAttentionScoreGradV3, and of the further inputs as aclnnFlashAttentionScoreV4; softmaxInLayout NULL or empty",
+        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV4.md",
+        plan: |call| {
+            expect_plain(call, SOFTMAX_IN_LAYOUT)?;
+            call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call))
+        },
     },
 ];
 
@@ -149,6 +214,22 @@ pub(crate) fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> R
         }
         _ => Ok(()),
     }
+}
+
+/// Gradients of inputs that are not modelled.
+pub(crate) fn expect_no_others(call: &OperatorCall) -> Result<(), Refusal> {
+    for name in [DPSE_OUT, DSINK_OUT, DQ_ROPE_OUT, DK_ROPE_OUT] {
+        if call.has(name) {
+            expect_unused(call, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The statistics have the default layout.
+pub(crate) fn expect_plain(call: &OperatorCall, name: Name<str>) -> Result<(), Refusal> {
+    let layout = call.text_if_given(name)?.unwrap_or_default();
+    call.expect_that(layout.is_empty(), name, "NULL or an empty text", layout)
 }
 
 fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Extents, Extents), Refusal> {
@@ -401,7 +482,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = shape(call, KEY_IN)?;
     let (query, key) = (call.tensor(QUERY)?, call.tensor(KEY_IN)?);
     expect_unused(call, SOFTMAX_IN_OPTIONAL)?;
-    expect_unused(call, DPSE_OUT)?;
+    expect_no_others(call)?;
     let statistics = shape.expect_statistics(call, [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL])?;
     expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
     expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;

@@ -426,7 +426,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "dim of self has an even extent, halved in out and outGelu; approximate is 0 (error function) or 1 \
                  (tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
-        plan: ge_glu,
+        plan: |call| ge_glu(call, GELU_OUT, call.flag(ACTIVATE_LEFT)?),
+    },
+    Operator {
+        name: "aclnnGeGlu",
+        parameters: &[
+            input(SELF, FLOATING, 1, 8),
+            output(OUT, FLOATING, 1, 8),
+            output(GELU_OUT, FLOATING, 1, 8),
+        ],
+        limits: "as aclnnGeGluV3, whose right half is activated",
+        source: "CANN 8.1 aclnn API reference, aclnnGeGlu",
+        plan: |call| ge_glu(call, GELU_OUT, false),
     },
     function!("aclnnFastGelu", [SELF: FLOATING], [] -> OUT: FLOATING, reals!(|[x], _| x / (1.0 + (-1.702 * x).exp()))),
     function!("aclnnFastGeluBackward", [GRAD_OUTPUT: FLOATING, SELF: FLOATING], [] -> GRAD_INPUT: FLOATING, reals!(|[g, x], _| {
@@ -600,9 +611,9 @@ fn glu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn ge_glu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+fn ge_glu(call: &OperatorCall, activated: Name<CheckedTensor>, left: bool) -> Result<CallPlan, Refusal> {
     let (dim, extent) = half(call)?;
-    for name in [OUT, GELU_OUT] {
+    for name in [OUT, activated] {
         expect_half(call, name, dim, extent)?;
     }
     let (gelu, gated): (Function<1>, Function<2>) = match call.int(APPROXIMATE_INT)? {
@@ -610,9 +621,9 @@ fn ge_glu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         1 => (TANH_GELU, gate!(TANH_GELU)),
         other => return Err(call.refuse(APPROXIMATE_INT, format!("expected 0 or 1, found {other}"))),
     };
-    let (x, left) = (call.tensor(SELF)?, call.flag(ACTIVATE_LEFT)?);
+    let x = call.tensor(SELF)?;
     let (dtype, x) = (x.dtype, x.slot);
-    let (out, activated) = (call.tensor(OUT)?.slot, call.tensor(GELU_OUT)?.slot);
+    let (out, activated) = (call.tensor(OUT)?.slot, call.tensor(activated)?.slot);
     CallPlan::new(move |views, tiles| {
         let starts = if left { [0, extent] } else { [extent, 0] };
         let [gate, other] = starts.map(|start| views.of(x).slice(dim, start, extent, 1));

@@ -139,7 +139,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceZero",
-        parameters: &[in_place(SELF_REF, ANY, 0, 8)],
+        parameters: &[in_place(SELF_REF, COPIED, 0, 8)],
         limits: "",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceZero",
         plan: |call| fill(call, Scalar::Int(0, AclType::I64)),
@@ -392,7 +392,11 @@ fn fill(call: &OperatorCall, value: Scalar) -> Result<CallPlan, Refusal> {
     let target = call.tensor(SELF_REF)?;
     let (slot, dtype) = (target.slot, target.dtype);
     CallPlan::new(move |views, tiles| {
-        with_lane!(dtype, L => elementwise::fill(tiles, views.of(slot), value.lane::<L>()));
+        if dtype == AclType::C64 {
+            elementwise::fill_complex(tiles, views.of(slot), value.as_f64());
+        } else {
+            with_lane!(dtype, L => elementwise::fill(tiles, views.of(slot), value.lane::<L>()));
+        }
         Ok(())
     })
 }

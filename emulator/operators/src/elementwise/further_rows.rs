@@ -144,8 +144,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnUnfoldGrad",
-        parameters: &[input(GRAD_OUT, FLOATING, 2, 8), output(GRAD_IN, FLOATING, 1, 8)],
-        limits: "gradOut has the dims of gradIn (inputSizes), with the windows along dim, and size at the end; dim counts from the \
+        parameters: &[input(GRAD_OUT, FLOATING, 1, 8), output(GRAD_IN, FLOATING, 0, 8)],
+        limits: "gradOut has the dims of gradIn (inputSizes, which may have none), with the windows along dim, and size at the end; dim counts from the \
                  first; size and step above 0; one element type",
         source: "ops-math conversion/unfold_grad, aclnnUnfoldGrad (host code)",
         plan: unfold_grad,
@@ -244,12 +244,27 @@ fn fill_diagonal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
+/// A number has one window of itself.
+fn unfolded_number(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    call.int_in(DIM, 0..=0)?;
+    call.int_in(SIZE_INT, 1..=1)?;
+    call.expect_shape(GRAD_OUT, &[1], "one window of one element")?;
+    let [grad, out] = call.slots_of([GRAD_OUT, GRAD_IN])?;
+    CallPlan::new(move |views, _| {
+        views.write(out, &views.read::<f64>(grad));
+        Ok(())
+    })
+}
+
 fn unfold_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_type_of(GRAD_OUT, &[GRAD_IN])?;
     let sizes = call.ints(INPUT_SIZES)?;
     let found = &call.tensor(GRAD_IN)?.dims;
     let fits = found.iter().map(|&dim| dim as i64).eq(sizes.iter().copied());
     call.expect_that(fits, INPUT_SIZES, &format!("{found:?} as gradIn has"), sizes)?;
+    if found.is_empty() {
+        return unfolded_number(call);
+    }
     let dim = call.int_in(DIM, 0..=found.len() as i64 - 1)? as usize;
     let [size, step] =
         [call.int_in(SIZE_INT, 1..=i64::MAX)? as usize, call.int_in(STEP_INT, 1..=i64::MAX)? as usize];

@@ -187,6 +187,13 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     blocks(tiles, total, &|start, len| L::store(&out, start, &block[..len]));
 }
 
+/// Stores a real number in each element of `COMPLEX64`.
+pub(crate) fn fill_complex(tiles: &dyn Tiles, out: &StridedView, value: f64) {
+    let (parts, last) = (out.parts(), out.rank());
+    fill(tiles, &parts.at(last, 0), value as f32);
+    fill(tiles, &parts.at(last, 1), 0f32);
+}
+
 /// Broadcasts and converts; equal types keep the exact bits.
 pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
     let (total, source) = (out.len(), src.broadcast_to(out.dims()).collapsed());

@@ -10,3 +10,4 @@ pub(crate) mod further_rows;
 pub(crate) mod kernels;
 pub(crate) mod leaky_rows;
 pub(crate) mod pointwise;
+pub(crate) mod special_rows;

@@ -49,7 +49,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  n]; 2: Q without elements and R [.., k, n]; signs of the \
                  reflections of LAPACK; one element type",
         source: "CANN 8.1 aclnn API reference, aclnnLinalgQr",
-        plan: orthogonal,
+        plan: |call| orthogonal(call, call.int_in(MODE, 0..=2)?),
+    },
+    Operator {
+        name: "aclnnQr",
+        parameters: &[
+            input(SELF, FACTORED, 2, 8),
+            output(Q_TENSOR, FACTORED, 1, 8),
+            output(R_TENSOR, FACTORED, 2, 8),
+        ],
+        limits: "as aclnnLinalgQr, some as mode 0, else 1",
+        source: "CANN 8.1 aclnn API reference, aclnnQr",
+        plan: |call| orthogonal(call, i64::from(!call.flag(SOME)?)),
+    },
+    Operator {
+        name: "aclnnLogdet",
+        parameters: &[input(SELF, WIDE, 2, 8), output(OUT, WIDE, 0, 6)],
+        limits: "self [.., n, n]; out has the leading dims and the type of self; NaN for a negative determinant",
+        source: "CANN 8.1 aclnn API reference, aclnnLogdet",
+        plan: logdet,
     },
     Operator {
         name: "aclnnLinalgCholesky",
@@ -90,11 +108,10 @@ fn cholesky(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 const FACTORED: &[AclType] = &[AclType::F32, AclType::F16, AclType::F64];
 
-fn orthogonal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+fn orthogonal(call: &OperatorCall, mode: i64) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_type_of(SELF, &[Q_TENSOR, R_TENSOR])?;
     let (outer, [m, n]) = (&x.dims[..x.rank() - 2], [x.dims[x.rank() - 2], x.dims[x.rank() - 1]]);
-    let mode = call.int_in(MODE, 0..=2)?;
     let kept = if mode == 1 { m } else { m.min(n) };
     call.expect_shape(R_TENSOR, &[outer, &[kept, n]].concat(), "by mode")?;
     if mode == 2 {
@@ -240,6 +257,26 @@ fn log_determinant(n: usize, a: &mut [f64]) -> (f64, f64) {
         }
     }
     (sign, log)
+}
+
+fn logdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    call.expect_type_of(SELF, &[OUT])?;
+    call.sizes(&[SELF.of("*nn"), OUT.of("*")])?;
+    let (n, [x, out]) = (call.tensor(SELF)?.dims.last().copied().unwrap_or(0), call.slots_of([SELF, OUT])?);
+    CallPlan::new(move |views, _| {
+        let mut all = views.read::<f64>(x);
+        let of = |matrix: &mut [f64]| {
+            let (sign, log) = log_determinant(n, matrix);
+            if sign < 0.0 { f64::NAN } else { log }
+        };
+        let logs: Vec<f64> = if n == 0 {
+            vec![0.0; views.of(out).len()]
+        } else {
+            all.chunks_exact_mut(n * n).map(of).collect()
+        };
+        views.write(out, &logs);
+        Ok(())
+    })
 }
 
 fn slogdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {

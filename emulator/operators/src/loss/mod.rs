@@ -6,3 +6,4 @@ pub(crate) mod elementwise_rows;
 pub(crate) mod kernels;
 pub(crate) mod margin_rows;
 pub(crate) mod rows;
+pub(crate) mod vocabulary_rows;

@@ -112,7 +112,7 @@ fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
     }
 }
 
-fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
+pub(crate) fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
     match call.text(REDUCE_OP)? {
         "sum" => Ok(()),
         other => Err(call.refuse(REDUCE_OP, format!("expected \"sum\", found {other:?}"))),
@@ -130,7 +130,7 @@ fn times(
     times.ok_or_else(|| call.refuse(name, format!("expected a multiple of {part} rows, found {whole}")))
 }
 
-fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refusal> {
+pub(crate) fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refusal> {
     let group = call.text(GROUP_NAME)?.to_owned();
     Ok(Joined { group, exchange, tensors: Vec::new(), behind: None, check: None })
 }

@@ -6,7 +6,7 @@ use crate::matmul::kernels::{self as matmul, OperandRounding, SumScales};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, inputs, ints, outputs};
+use crate::operator::row::{Operator, Parameter, input, inputs, ints, outputs, unmodelled};
 use crate::operator::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 use crate::quantization::kernels::{self as quantize, Dequantizer};
@@ -72,7 +72,47 @@ pub(crate) const OPERATORS: &[Operator] = &[
         source: "ops-transformer gmm/grouped_matmul/docs/aclnnGroupedMatmulV5.md",
         plan: grouped,
     },
+    Operator {
+        name: "aclnnGroupedMatmul",
+        parameters: &[
+            inputs(X_LIST, FLOATING, 2, 6),
+            inputs(WEIGHT_LIST, FLOATING, 2, 2),
+            inputs(BIAS_LIST_OPTIONAL, FLOATING, 1, 1).optional(),
+            unmodelled(GROUP_LIST_OPTIONAL_ARRAY),
+            outputs(OUT_LIST, FLOATING, 2, 6),
+        ],
+        limits: "as aclnnGroupedMatmulV4 with groupType -1; groupListOptional NULL, splitItem 0",
+        source: "ops-transformer gmm/grouped_matmul/docs/aclnnGroupedMatmul.md",
+        plan: |call| {
+            call.int_in(SPLIT_ITEM, 0..=0)?;
+            let [x, weight, bias, out] =
+                [X_LIST, WEIGHT_LIST, BIAS_LIST_OPTIONAL, OUT_LIST].map(|name| call.tensors(name));
+            let (x, weight, bias, out) = (x?, weight?, bias?, out?);
+            let Some(first) = x.first() else {
+                return Err(call.refuse(X_LIST, "expected at least one tensor, found an empty list"));
+            };
+            let lists = [(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)];
+            expect_types(call, first.dtype, &lists, bias)?;
+            pairs(call, x, weight, bias, out)
+        },
+    },
 ];
+
+/// Returns the rows of groups with these ends.
+pub(crate) fn group_parts(
+    name: &str,
+    ends: &[i64],
+    rows: usize,
+) -> Result<Vec<std::ops::Range<usize>>, String> {
+    let is_legal = ends.is_sorted() && ends.iter().all(|&end| 0 <= end && end <= rows as i64);
+    let starts = [0].into_iter().chain(ends.iter().map(|&end| end as usize));
+    let parts = starts.zip(ends).map(|(start, &end)| start..end as usize).collect();
+    if is_legal {
+        Ok(parts)
+    } else {
+        Err(format!("{name}: expected ends that ascend to {rows}, found {ends:?}"))
+    }
+}
 
 #[derive(Clone, Copy)]
 struct GroupList {

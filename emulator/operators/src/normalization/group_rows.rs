@@ -38,6 +38,31 @@ pub(crate) const OPERATORS: &[Operator] = &[
         },
     },
     Operator {
+        name: "aclnnGroupNormSiluV2",
+        parameters: &[
+            input(SELF, FLOATING, 2, 8),
+            input(GAMMA, FLOATING, 1, 1).optional(),
+            input(BETA_TENSOR, FLOATING, 1, 1).optional(),
+            output(OUT, FLOATING, 2, 8),
+            output(MEAN_OUT, FLOATING, 2, 2),
+            output(RSTD_OUT, FLOATING, 2, 2),
+        ],
+        limits: "as aclnnGroupNormSilu; without activateSilu out is the norm",
+        source: "CANN 8.1 aclnn API reference, aclnnGroupNormSiluV2V2",
+        plan: |call| {
+            group_norm(
+                call,
+                GroupForm {
+                    x: SELF,
+                    groups: call.int(GROUP)?,
+                    eps: call.float(EPS)?,
+                    y: OUT,
+                    swish: call.flag(ACTIVATE_SILU)?.then_some(1.0),
+                },
+            )
+        },
+    },
+    Operator {
         name: "aclnnGroupNormSwish",
         parameters: &[
             input(X, FLOATING, 2, 8),
@@ -77,6 +102,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "as aclnnGroupNormSwish with activateSwish, with its statistics; dgammaOut and dbetaOut [C] are written if required",
         source: "CANN 8.1 aclnn API reference, aclnnGroupNormSwishGrad",
         plan: group_norm_grad,
+    },
+    Operator {
+        name: "aclnnInstanceNorm",
+        parameters: &[
+            input(X, FLOATING, 3, 8),
+            input(GAMMA, FLOATING, 1, 1),
+            input(BETA_TENSOR, FLOATING, 1, 1),
+            output(Y, FLOATING, 3, 8),
+            output(MEAN, FLOATING, 3, 8),
+            output(VARIANCE, FLOATING, 3, 8),
+        ],
+        limits: "x [N, C, ..], or [N, .., C] for a dataFormat that ends in C; gamma and beta [C]; mean and variance have 1 for the other dims; \
+                 one element type",
+        source: "CANN 8.1 aclnn API reference, aclnnInstanceNorm",
+        plan: instance_norm,
     },
 ];
 
@@ -204,4 +244,49 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         Ok(())
     })?;
     Ok(plan.leaving(unwritten))
+}
+
+fn instance_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    call.expect_type_of(X, &[GAMMA, BETA_TENSOR, Y, MEAN, VARIANCE])?;
+    call.expect_elements(&[X])?;
+    let (dims, format) = (&call.tensor(X)?.dims, call.text(DATA_FORMAT)?);
+    let is_last = format.ends_with('C');
+    let known = ["NCHW", "NCDHW", "NCL", "ND", "NHWC", "NDHWC", "NLC"].contains(&format);
+    call.expect_that(known, DATA_FORMAT, "NCHW, NHWC or another with N and C", format)?;
+    let channel = if is_last { dims.len() - 1 } else { 1 };
+    let (channels, rank) = (dims[channel], dims.len());
+    call.expect_shape(Y, dims, "of x")?;
+    let ones: Vec<usize> =
+        (0..rank).map(|dim| if dim == 0 || dim == channel { dims[dim] } else { 1 }).collect();
+    for (name, shape) in
+        [(GAMMA, &[channels][..]), (BETA_TENSOR, &[channels]), (MEAN, &ones), (VARIANCE, &ones)]
+    {
+        call.expect_shape(name, shape, "the channels of x")?;
+    }
+    let (plane, eps) = (dims.iter().product::<usize>() / dims[0] / channels, call.float(EPS)?);
+    let [x, gamma, beta, y, mean_out, variance_out] =
+        call.slots_of([X, GAMMA, BETA_TENSOR, Y, MEAN, VARIANCE])?;
+    CallPlan::new(move |views, _| {
+        let mut values = views.read::<f64>(x);
+        let [gamma, beta] = [gamma, beta].map(|slot| views.read::<f64>(slot));
+        let (mut means, mut variances) = (Vec::new(), Vec::new());
+        for group in 0..values.len() / plane {
+            let (sample, channel) = (group / channels, group % channels);
+            let place = |i: usize| {
+                let inner = if is_last { i * channels + channel } else { channel * plane + i };
+                sample * channels * plane + inner
+            };
+            let row: Vec<f64> = (0..plane).map(|i| values[place(i)]).collect();
+            let [mean, rstd] = moments(&row, eps);
+            for (i, x) in row.iter().enumerate() {
+                values[place(i)] = (x - mean) * rstd * gamma[channel] + beta[channel];
+            }
+            means.push(mean);
+            variances.push(row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / plane as f64);
+        }
+        views.write(mean_out, &means);
+        views.write(variance_out, &variances);
+        views.write(y, &values);
+        Ok(())
+    })
 }

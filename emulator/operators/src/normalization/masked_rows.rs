@@ -95,7 +95,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "dim of self and gradInput has an even extent, halved in gradOutput and gelu, which is outGelu of aclnnGeGluV3; \
                  approximate is 0 (error function) or 1 (tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3Backward",
-        plan: ge_glu_grad,
+        plan: |call| ge_glu_grad(call, call.flag(ACTIVATE_LEFT)?),
+    },
+    Operator {
+        name: "aclnnGeGluBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 1, 8),
+            input(SELF, FLOATING, 1, 8),
+            input(GELU, FLOATING, 1, 8),
+            output(GRAD_INPUT, FLOATING, 1, 8),
+        ],
+        limits: "as aclnnGeGluV3Backward, whose right half is activated",
+        source: "CANN 8.1 aclnn API reference, aclnnGeGluBackward",
+        plan: |call| ge_glu_grad(call, false),
     },
     Operator {
         name: "aclnnClippedSwiglu",
@@ -218,11 +230,11 @@ fn halved(
     Ok([dims[..dim].iter().product(), half[dim], dims[dim + 1..].iter().product()])
 }
 
-fn ge_glu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+fn ge_glu_grad(call: &OperatorCall, is_left: bool) -> Result<CallPlan, Refusal> {
     call.expect_type_of(SELF, &[GRAD_OUTPUT, GELU, GRAD_INPUT])?;
     let [outer, half, inner] = halved(call, SELF, &[GRAD_OUTPUT, GELU])?;
     call.expect_shape(GRAD_INPUT, &call.tensor(SELF)?.dims, "of self")?;
-    let (is_tanh, is_left) = (call.int_in(APPROXIMATE_INT, 0..=1)? == 1, call.flag(ACTIVATE_LEFT)?);
+    let is_tanh = call.int_in(APPROXIMATE_INT, 0..=1)? == 1;
     let [grad, x, gelu, out] = call.slots_of([GRAD_OUTPUT, SELF, GELU, GRAD_INPUT])?;
     CallPlan::new(move |views, _| {
         let [grad, x, gelu] = [grad, x, gelu].map(|slot| views.read::<f64>(slot));

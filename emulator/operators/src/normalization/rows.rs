@@ -87,6 +87,20 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: layer_norm,
     },
     Operator {
+        name: "aclnnLayerNormWithImplMode",
+        parameters: &[
+            input(INPUT, FLOATING, 1, 8),
+            input(WEIGHT_OPTIONAL, FLOATING, 1, 8).optional(),
+            input(BIAS_OPTIONAL, FLOATING, 1, 8).optional(),
+            output(OUT, FLOATING, 1, 8),
+            output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
+            output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
+        ],
+        limits: "as aclnnLayerNorm; implMode 0 to 2 have the same bits",
+        source: "CANN 8.1 aclnn API reference, aclnnLayerNormWithImplMode",
+        plan: |call| call.int_in(IMPL_MODE, 0..=2).and_then(|_| layer_norm(call)),
+    },
+    Operator {
         name: "aclnnSoftmax",
         parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of self",

@@ -30,7 +30,7 @@ pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
-const FAMILIES: [&[Operator]; 61] = [
+const FAMILIES: [&[Operator]; 74] = [
     crate::matmul::rows::OPERATORS,
     crate::matmul::transposed_rows::OPERATORS,
     crate::matmul::collective_rows::OPERATORS,
@@ -92,6 +92,19 @@ const FAMILIES: [&[Operator]; 61] = [
     crate::experts::gating_rows::OPERATORS,
     crate::indexing::serving_rows::OPERATORS,
     crate::elementwise::further_rows::OPERATORS,
+    crate::shape::further_rows::OPERATORS,
+    crate::reduction::further_rows::OPERATORS,
+    crate::elementwise::special_rows::OPERATORS,
+    crate::matmul::einsum_rows::OPERATORS,
+    crate::matmul::reduced_rows::OPERATORS,
+    crate::matmul::feed_forward_rows::OPERATORS,
+    crate::loss::vocabulary_rows::OPERATORS,
+    crate::attention::recurrent_rows::OPERATORS,
+    crate::attention::sparse_rows::OPERATORS,
+    crate::attention::cache_rows::OPERATORS,
+    crate::experts::routing_rows::OPERATORS,
+    crate::experts::map_rows::OPERATORS,
+    crate::experts::gradient_rows::OPERATORS,
 ];
 
 /// Operators that write to their first tensor.

@@ -42,7 +42,67 @@ pub(crate) const OPERATORS: &[Operator] = &[
             unpool(call, OUT_REF, 3)
         },
     },
+    Operator {
+        name: "aclnnMaxUnpool2dBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, PLACED, 3, 4),
+            input(SELF, PLACED, 3, 4),
+            input(INDICES, INDEXES, 3, 4),
+            output(OUT, PLACED, 3, 4).contiguous(),
+        ],
+        limits: "gradient of aclnnMaxUnpool2d: out, with shape and type of self, reads gradOutput at indices",
+        source: "ops-nn index/gather_elements/docs/aclnnMaxUnpool2dBackward.md",
+        plan: |call| unpool_grad(call, 2),
+    },
+    Operator {
+        name: "aclnnMaxUnpool3dBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, PLACED, 4, 5),
+            input(SELF, PLACED, 4, 5),
+            input(INDICES, INDEXES, 4, 5),
+            output(OUT, PLACED, 4, 5).contiguous(),
+        ],
+        limits: "as aclnnMaxUnpool2dBackward with outputSize [D, H, W]; stride and padding have 3 numbers",
+        source: "ops-nn index/gather_elements/docs/aclnnMaxUnpool3dBackward.md",
+        plan: |call| {
+            for name in [STRIDE, PADDING] {
+                let given = call.ints(name)?;
+                call.expect_that(given.len() == 3, name, "3 numbers", given)?;
+            }
+            unpool_grad(call, 3)
+        },
+    },
 ];
+
+fn unpool_grad(call: &OperatorCall, spatial: usize) -> Result<CallPlan, Refusal> {
+    call.expect_type_of(SELF, &[GRAD_OUTPUT, OUT])?;
+    let x = call.tensor(SELF)?;
+    for name in [INDICES, OUT] {
+        call.expect_shape(name, &x.dims, "of self")?;
+    }
+    let size = call.ints(OUTPUT_SIZE)?;
+    let extents: Vec<usize> = size.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
+    let is_legal = extents.len() == spatial && size.len() == spatial;
+    call.expect_that(is_legal, OUTPUT_SIZE, &format!("{spatial} extents of at least 0"), size)?;
+    let outer = x.rank() - spatial;
+    let shape = [&x.dims[..outer], &extents].concat();
+    call.expect_shape(GRAD_OUTPUT, &shape, "leading dims of self, then outputSize")?;
+    let (pooled, plane) = (x.dims[outer..].iter().product::<usize>(), extents.iter().product::<usize>());
+    let (dtype, [grad, indices, out]) = (x.dtype, call.slots_of([GRAD_OUTPUT, INDICES, OUT])?);
+    CallPlan::new(move |views, _| {
+        with_lane!(dtype, L => {
+            let (grads, indices) = (views.read::<L>(grad), views.read::<i64>(indices));
+            let value = |(at, &index): (usize, &i64)| {
+                let place = usize::try_from(index).ok().filter(|&place| place < plane);
+                let place = place.ok_or_else(|| format!("indices: expected 0 to {}, found {index}", plane as i64 - 1))?;
+                Ok(grads[at / pooled * plane + place])
+            };
+            let values = indices.iter().enumerate().map(value).collect::<Result<Vec<L>, String>>()?;
+            views.write(out, &values);
+        });
+        Ok(())
+    })
+}
 
 fn unpool(call: &OperatorCall, out: Name<CheckedTensor>, spatial: usize) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;

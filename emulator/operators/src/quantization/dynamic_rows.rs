@@ -140,12 +140,12 @@ pub(crate) fn ends_of(counts: &[i64]) -> Vec<i64> {
         .collect()
 }
 
-fn saturated(value: f64) -> f64 {
+pub(crate) fn saturated(value: f64) -> f64 {
     value.round_ties_even().clamp(-128.0, 127.0)
 }
 
 /// Divides a row by the returned scale.
-fn symmetric(row: &mut [f64]) -> f64 {
+pub(crate) fn symmetric(row: &mut [f64]) -> f64 {
     let scale = row.iter().fold(0.0, |most: f64, x| most.max(x.abs())) / 127.0;
     if scale > 0.0 {
         row.iter_mut().for_each(|x| *x = (*x / scale).round_ties_even());

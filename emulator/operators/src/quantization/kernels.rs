@@ -126,7 +126,7 @@ pub(crate) fn pack_scales(scale: &StridedView, offset: Option<&StridedView>, out
     i64::store(&out.collapsed(), 0, &packed);
 }
 
-fn unpack(packed: u64) -> (f32, f32) {
+pub(crate) fn unpack(packed: u64) -> (f32, f32) {
     let nine = (packed >> OFFSET_AT & 0x1FF) as i32;
     let offset = if nine >= 256 { nine - 512 } else { nine };
     (f32::from_bits((packed & SCALE_BITS) as u32), offset as f32)

@@ -1,6 +1,6 @@
 //! Operators that move elements, or compute them from positions.
 
-use crate::dtype::AclType;
+use crate::dtype::AclType::{self, BF16, Bool, C64, F16, F32, F64, I8, I16, I32, I64, U8};
 use crate::elementwise::kernels as elementwise;
 use crate::lane::{Lane, with_lane};
 use crate::operator::argument::Scalar;
@@ -10,6 +10,8 @@ use crate::operator::row::{Operator, input, inputs, output};
 use crate::operator::sets::{ANY, ARITHMETIC, COMMON, RANGE};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::view::StridedView;
+
+const PADDED: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool, C64];
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -50,9 +52,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnConstantPadNd",
-        parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
+        parameters: &[input(SELF, PADDED, 1, 8), output(OUT, PADDED, 1, 8)],
         limits: "pairs (before, after) from the last dim on; a negative pad crops; no extent below 0; out has the type \
-                 of self",
+                 of self; the value of COMPLEX64 is real",
         source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },
@@ -246,7 +248,11 @@ fn pad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (x, out, dtype) = (x.slot, call.tensor(OUT)?.slot, x.dtype);
     CallPlan::new(move |views, tiles| {
-        with_lane!(dtype, L => elementwise::fill(tiles, views.of(out), value.lane::<L>()));
+        if dtype == C64 {
+            elementwise::fill_complex(tiles, views.of(out), value.as_f64());
+        } else {
+            with_lane!(dtype, L => elementwise::fill(tiles, views.of(out), value.lane::<L>()));
+        }
         let (mut source, mut target) = (views.of(x).clone(), views.of(out).clone());
         for (dim, &(from, to, len)) in windows.iter().enumerate() {
             source = source.slice(dim, from, len, 1);

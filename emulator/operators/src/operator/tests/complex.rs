@@ -115,3 +115,16 @@ fn what_has_no_parts_and_what_loses_them_is_refused() {
         &["angle: expected shape [2]"],
     );
 }
+
+#[test]
+fn complex_numbers_are_padded_and_cleared() {
+    let values = varied(12, 1);
+    let mut x = complex(Data::new(AclType::F32, &[2, 3, 2], &values));
+    let mut out = room(&[2, 5], true);
+    let call = vec![Arg::T(&mut x), Arg::Ints(&[1, 1]), real(0.5), Arg::T(&mut out)];
+    run("aclnnConstantPadNd", call).unwrap();
+    let row = |at: usize| [&[0.5, 0.0][..], &values[at * 6..at * 6 + 6], &[0.5, 0.0]].concat();
+    assert_eq!(parts(&out), [row(0), row(1)].concat());
+    run("aclnnInplaceZero", vec![Arg::T(&mut out)]).unwrap();
+    assert_eq!(parts(&out), [0.0; 20]);
+}

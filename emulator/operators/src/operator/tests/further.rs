@@ -93,6 +93,10 @@ fn windows_and_repeats_return_their_sums() {
     let call =
         vec![Arg::T(&mut g), Arg::Ints(&[2, 7, 3]), Arg::I(-1), Arg::I(3), Arg::I(2), Arg::T(&mut out)];
     refused("aclnnUnfoldGrad", call, &["dim: expected 0 to 2, found -1"]);
+    let (mut one, mut number) = (Data::new(AclType::F32, &[1], &[2.5]), Data::blank(AclType::F32, &[]));
+    let call = vec![Arg::T(&mut one), Arg::Ints(&[]), Arg::I(0), Arg::I(1), Arg::I(3), Arg::T(&mut number)];
+    run("aclnnUnfoldGrad", call).unwrap();
+    assert_eq!(number.values(), [2.5]);
     for (repeats, counts) in [(&[2.0][..], [2, 2, 2]), (&[1.0, 0.0, 4.0], [1, 0, 4])] {
         let total: usize = counts.iter().sum();
         let grad = varied(2 * total * 2, 3);

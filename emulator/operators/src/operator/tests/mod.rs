@@ -12,9 +12,13 @@ mod fused;
 mod golden;
 mod gradient;
 mod indexing;
+
+mod latent;
+mod later;
 mod limits;
 mod lookups;
 mod loss;
+mod networks;
 mod normal;
 mod optimizer;
 mod packed;
@@ -25,7 +29,9 @@ mod quantized;
 mod random;
 mod reduction;
 mod ring;
+mod routing;
 mod sampled;
+mod samples;
 mod sequences;
 mod serving;
 mod shape;
@@ -205,6 +211,31 @@ pub(super) fn prepared(
     }
     let plan = call.plan().map_err(|refusal| refusal.message)?;
     Ok((call, plan, views))
+}
+
+/// Orders arguments as the prototype. Missing arguments are NULL or 0.
+pub(super) fn named<'a>(name: &str, mut given: Vec<(&str, Arg<'a>)>) -> Vec<Arg<'a>> {
+    let prototype = PROTOTYPES.iter().find(|prototype| prototype.name == name).unwrap();
+    let signature = find(name).unwrap();
+    let of = |(parameter, (_, kind)): (Parameter, &(&str, ArgumentKind))| {
+        let at = given.iter().position(|(known, _)| *known == parameter.name);
+        at.map(|at| given.swap_remove(at).1).unwrap_or(match kind {
+            ArgumentKind::Tensors => Arg::Null,
+            ArgumentKind::Ints => Arg::NoInts,
+            ArgumentKind::Scalar => Arg::NoScalar,
+            ArgumentKind::Scalars => Arg::Scalars(Vec::new()),
+            ArgumentKind::Flags => Arg::Flags(Vec::new()),
+            ArgumentKind::Value if matches!(parameter.kind, ParameterKind::OptionalText) => Arg::NoText,
+            ArgumentKind::Value => Arg::I(0),
+        })
+    };
+    let arguments = signature.parameters().zip(prototype.arguments).map(of).collect();
+    assert!(
+        given.is_empty(),
+        "{name} has no {:?}",
+        given.iter().map(|(known, _)| *known).collect::<Vec<_>>()
+    );
+    arguments
 }
 
 /// The message must contain every part.
