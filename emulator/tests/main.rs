@@ -25,6 +25,7 @@ mod processes;
 mod profile;
 mod rules;
 mod runtime;
+mod sources;
 mod stream_ends;
 mod strict;
 mod strict_host;

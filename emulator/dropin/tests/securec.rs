@@ -1,4 +1,4 @@
-//! `strcpy_s` and `vsnprintf_s` in a C program.
+//! Functions of `libc_sec.so` in a C program.
 
 use std::fs;
 use std::process::Command;
@@ -12,6 +12,12 @@ const PROGRAM: &str = r#"
 #include <string.h>
 int strcpy_s(char *to, size_t room, const char *from);
 int vsnprintf_s(char *to, size_t room, size_t count, const char *format, va_list arguments);
+int memcpy_s(void *to, size_t room, const void *from, size_t count);
+int memmove_s(void *to, size_t room, const void *from, size_t count);
+int memset_s(void *to, size_t room, int value, size_t count);
+int strcat_s(char *to, size_t room, const char *from);
+int strncat_s(char *to, size_t room, const char *from, size_t count);
+int strncpy_s(char *to, size_t room, const char *from, size_t count);
 static char text[8];
 static int print(size_t room, size_t count, const char *format, ...) {
     va_list arguments;
@@ -31,6 +37,19 @@ int main(void) {
     IS(print(7, 3, "%d:%s", 42, "abc") == -1 && memcmp(text, "42:\0!!!!", 8) == 0);
     IS(print(4, 7, "%d:%s", 42, "abc") == -1 && text[0] == 0 && memcmp(text + 4, "!!!!", 4) == 0);
     IS(print(0, 3, "x") == -1 && text[0] == '!');
+    IS(memset_s(text, 6, 'x', 4) == 0 && memcmp(text, "xxxx", 4) == 0);
+    IS(memset_s(text, 6, 'y', 7) == 34 + 128 && memcmp(text, "yyyyyy!", 7) == 0);
+    IS(memset_s(NULL, 6, 0, 1) == 22 && memset_s(text, 0, 0, 1) == 34);
+    IS(memcpy_s(text, 6, "abcd", 4) == 0 && memcmp(text, "abcdyy!", 7) == 0);
+    IS(memcpy_s(text, 6, text + 2, 4) == 54 + 128 && memcmp(text, "\0\0\0\0\0\0!", 7) == 0);
+    IS(memcpy_s(text, 6, "abcd", 4) == 0 && memmove_s(text + 1, 5, text, 3) == 0 && memcmp(text, "aabc", 4) == 0);
+    IS(memcpy_s(text, 3, "abcd", 4) == 34 + 128 && memcmp(text, "\0\0\0c", 4) == 0);
+    IS(memcpy_s(NULL, 3, "a", 1) == 22 && memcpy_s(text, 3, NULL, 1) == 22 + 128);
+    IS(strncpy_s(text, 6, "abcdefgh", 3) == 0 && strcmp(text, "abc") == 0);
+    IS(strcat_s(text, 6, "de") == 0 && strcmp(text, "abcde") == 0);
+    IS(strncat_s(text, 6, "fgh", 1) == 34 + 128 && text[0] == 0 && text[6] == '!');
+    IS(strncat_s(text, 6, "fgh", 1) == 0 && strcmp(text, "f") == 0);
+    IS(strncpy_s(text, 3, "abc", 3) == 34 + 128 && text[0] == 0);
     return 0;
 }
 "#;
