@@ -1,12 +1,13 @@
 //! Compiler of Ascend C kernels for this host.
 //!
 //! Invariants: the headers of `kernels/host` (`host` is a link) replace CANN's headers. Entries are
-//! found in the preprocessed source, so excluded code has no entries. The source is instrumented, so
-//! that the model sees accesses through `__gm__` pointers. Only the library file remains. Not here:
+//! found in the preprocessed source, so excluded code has no entries. The source is instrumented:
+//! the model sees accesses through `__gm__` pointers. Only the library file remains. Not here:
 //! execution of kernels, and compilation for cards (`build.rs` of the root package).
 
 mod launches;
 mod operator;
+mod text;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::process::Command;
 use std::{env, fs, io};
 
 use rayon::prelude::*;
+use text::{closing, is_of_word, last_word, parts};
 
 /// Every header of the model, by name.
 pub const HEADERS: [(&str, &str); 19] = [
@@ -423,48 +425,6 @@ fn scan(text: &str, instantiations: &[String]) -> Vec<KernelEntry> {
         }
     }
     entries
-}
-
-/// The parenthesis was opened before the text.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 1_usize;
-    text.char_indices().find_map(|(at, letter)| {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        (depth == 0).then_some(at)
-    })
-}
-
-/// Splits at commas outside brackets.
-fn parts(params: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut all) = (0_i32, 0, Vec::new());
-    for (at, letter) in params.char_indices() {
-        match letter {
-            '(' | '<' | '[' | '{' => depth += 1,
-            ')' | '>' | ']' | '}' => depth -= 1,
-            ',' if depth == 0 => {
-                all.push(&params[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    all.push(&params[start..]);
-    all.retain(|param| !matches!(param.trim(), "" | "void"));
-    all
-}
-
-fn is_of_word(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
-}
-
-fn last_word(text: &str) -> &str {
-    let text = text.trim_end();
-    let start = text.rfind(|letter| !is_of_word(letter)).map_or(0, |at| at + 1);
-    &text[start..]
 }
 
 fn type_of(param: &str) -> String {

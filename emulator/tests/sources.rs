@@ -1,7 +1,7 @@
-//! Kernels as they are written for CANN's compiler: pointers of global memory, tiling data, variants
-//! of a kernel, calls that move elements by index, and synchronisations that the compiler inserts.
+//! Kernels as they are written for CANN's compiler: pointers of global memory, tiling data,
+//! variants of a kernel, calls that move elements by index, synchronisations of the compiler.
 //!
-//! Skipped, with a message, if no C++ compiler supports the types.
+//! The tests print a message and end if no C++ compiler supports the types.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CString, c_void};

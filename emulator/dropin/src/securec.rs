@@ -1,7 +1,7 @@
-//! Functions of `libc_sec.so` that fill, copy and print within bounds. What does not fit is an error,
-//! and the result is then empty text or zeros.
+//! Functions of `libc_sec.so` that fill, copy and print within bounds. If a result does not fit,
+//! the function returns an error and clears the target.
 //!
-//! Not here: functions with a variable number of arguments, which this library cannot export.
+//! Not here: functions with a variable number of arguments. This library cannot export them.
 #![expect(unsafe_code, reason = "functions called from C, and a function of C")]
 
 use std::ffi::{c_char, c_int, c_void};

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use super::text::{is_of_word, parts};
+
 const TRAP: &str = "asm(\"trap\")";
 
 /// Rewrites a source. Returns `None` if nothing changes.
@@ -21,9 +23,9 @@ fn launches(text: &str) -> Option<String> {
         let open = at + skip;
         let Some(close) = text[open..].find(">>>").map(|close| open + close) else { break };
         let head = kernel(&text[done..open]);
-        let parts = super::parts(&text[open + 3..close]);
+        let configuration = parts(&text[open + 3..close]);
         at = close + 3;
-        let ([blocks, stream] | [blocks, _, stream]) = parts[..] else { continue };
+        let ([blocks, stream] | [blocks, _, stream]) = configuration[..] else { continue };
         let name = &text[open - head..open];
         result += &text[done..open - head];
         let _ = write!(result, "ascend_host::Launching<&{name}>(({}), ({}))", blocks.trim(), stream.trim());
@@ -71,7 +73,7 @@ fn kernel(text: &str) -> usize {
         match letter {
             '>' => depth += 1,
             '<' => depth = depth.saturating_sub(1),
-            _ => return depth == 0 && !super::is_of_word(*letter) && !matches!(letter, ':' | '#'),
+            _ => return depth == 0 && !is_of_word(*letter) && !matches!(letter, ':' | '#'),
         }
         false
     });

@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::text::{closing, is_of_word, parts};
+
 /// Element types of operator definitions, by their types in a kernel.
 const TYPES: [(&str, &str); 14] = [
     ("DT_FLOAT", "float"),
@@ -119,7 +121,7 @@ fn undefined<'a>(texts: &[String], defined: &[String]) -> BTreeMap<String, &'a s
         text.match_indices(name).any(|(at, _)| {
             let before = text[..at].trim_end();
             let after = text[at + name.len()..].chars().next();
-            before.ends_with("define") && !after.is_some_and(super::is_of_word)
+            before.ends_with("define") && !after.is_some_and(is_of_word)
         })
     };
     names.retain(|name, _| !defined.contains(name) && !texts.iter().any(|text| is_in(text, name)));
@@ -127,17 +129,17 @@ fn undefined<'a>(texts: &[String], defined: &[String]) -> BTreeMap<String, &'a s
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter| !super::is_of_word(letter)).filter(|word| !word.is_empty())
+    text.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty())
 }
 
 /// Arguments of each use of a macro.
 fn calls<'a>(text: &'a str, macro_name: &str) -> Vec<(usize, Vec<&'a str>)> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices(macro_name) {
-        let is_whole = !text[..at].chars().next_back().is_some_and(super::is_of_word);
+        let is_whole = !text[..at].chars().next_back().is_some_and(is_of_word);
         let Some(rest) = text[at + macro_name.len()..].trim_start().strip_prefix('(') else { continue };
-        if let Some(end) = super::closing(rest).filter(|_| is_whole) {
-            found.push((at, super::parts(&rest[..end]).into_iter().map(str::trim).collect()));
+        if let Some(end) = closing(rest).filter(|_| is_whole) {
+            found.push((at, parts(&rest[..end]).into_iter().map(str::trim).collect()));
         }
     }
     found
@@ -243,7 +245,7 @@ pub(super) fn instantiations(texts: &[String]) -> Vec<String> {
 /// Returns the values of one parameter. A parameter that is no template parameter has none.
 fn values(selection: &str) -> Option<Vec<String>> {
     let (name, rest) = selection.split_once('(')?;
-    let arguments = super::parts(&rest[..super::closing(rest)?]);
+    let arguments = parts(&rest[..closing(rest)?]);
     let arguments: Vec<&str> = arguments.into_iter().map(str::trim).collect();
     let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
     match (name.trim(), arguments.as_slice()) {
