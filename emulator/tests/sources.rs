@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ascend_tp_emulator::compiler::{AutoSync, Compiler};
 use ascend_tp_emulator::{Emulator, KernelRun};
-use ascend_tp_sys::{ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT, Table};
+use ascend_tp_sys::{ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, Table};
 
 use crate::common::strict::strict;
 use crate::common::{Card, call, machine, ok};
@@ -347,6 +347,6 @@ fn a_trap_ends_the_kernel() {
     let card = Card::new(&table, 0);
     let (code, text) =
         launch_on(&table, &card, 1, &Launch { library: on, name: "trapped", addresses: &[], numbers: &[] });
-    assert_eq!(code, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT, "{text}");
-    assert!(text.contains("[end] expected a kernel that ends, found a trap"), "{text}");
+    assert_eq!(code, ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, "{text}");
+    assert!(text.contains("trap: [trap] expected no trap, found one"), "{text}");
 }

@@ -66,7 +66,7 @@ template <class... Values>
 void check_assertion(bool holds, const char *condition, At at, const char *format = "", Values... values) {
     if (holds) return;
     AscendC::printf(format, values...);
-    current->fail({"assert", "", at}, "end", condition, "that it does not hold");
+    current->fail({"assert", "", at}, "trap", condition, "that it does not hold");
 }
 }  // namespace ascend_host
 

@@ -34,7 +34,7 @@ namespace AscendC {
 inline int64_t GetSubBlockNum() { return 1; }
 // Ends the kernel with an error, as the instruction of that name does.
 [[noreturn]] inline void Trap(At at = At::here()) {
-    current->fail({"trap", "", at}, "end", "a kernel that ends", "a trap");
+    current->fail({"trap", "", at}, "trap", "no trap", "one");
 }
 inline int64_t GetSystemCycle() { return int64_t(current->free_at[PIPE_S]); }
 constexpr uint32_t GetDataBlockSizeInBytes() { return ascend_host::BLOCK; }

@@ -110,7 +110,7 @@ pub struct KernelFinding {
     /// Operand of `call` that refers to the memory.
     pub operand: String,
     /// Kind of rule: `alignment`, `range`, `unwritten`, `queue`, `order`, `flag`, `mask`, `cores`,
-    /// `end`.
+    /// `end`, `trap`.
     pub rule: String,
     /// Value or state that the rule expects.
     pub expected: String,
