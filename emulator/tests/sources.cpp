@@ -115,4 +115,22 @@ extern "C" __global__ __aicore__ void reduced(__gm__ float *x, __gm__ float *pai
     DataCopy(target, sums, 64), DataCopy(top, most, 8), DataCopy(rows, wide, 64);
 }
 
+// Of 8 rows of 16 numbers: the sums of the rows, and the largest of each column.
+extern "C" __global__ __aicore__ void rows(__gm__ float *x, __gm__ float *sums, __gm__ float *largest) {
+    TPipe pipe;
+    TBuf<> buffer;
+    pipe.InitBuffer(buffer, 1024);
+    LocalTensor<float> values = buffer.Get<float>(), sum = values[128], most = values[136];
+    GlobalTensor<float> source, target, top;
+    source.SetGlobalBuffer(x, 128), target.SetGlobalBuffer(sums, 8), top.SetGlobalBuffer(largest, 16);
+    DataCopy(values, source, 128);
+    PipeBarrier<PIPE_ALL>();
+    const uint32_t shape[2] = {8, 16};
+    const LocalTensor<uint8_t> work = values[192].ReinterpretCast<uint8_t>();
+    ReduceSum<float, Pattern::Reduce::AR>(sum, values, work, shape, true);
+    ReduceMax<float, Pattern::Reduce::RA>(most, values, work, shape, true);
+    PipeBarrier<PIPE_ALL>();
+    DataCopy(target, sum, 8), DataCopy(top, most, 16);
+}
+
 extern "C" __global__ __aicore__ void trapped() { asm("trap"); }

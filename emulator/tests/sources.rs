@@ -317,6 +317,24 @@ fn pairs_are_summed_and_the_largest_has_its_index() {
 }
 
 #[test]
+fn a_dim_of_a_matrix_is_reduced() {
+    let Some(Libraries { on, .. }) = libraries() else { return };
+    let (_emulator, table) = strict(1, 3);
+    let card = Card::new(&table, 0);
+    // Whole numbers, so every order of the sum has the same bits.
+    let values: Vec<f32> = (0..128_u32).map(|at| (at * 53 % 97) as f32 - 40.0).collect();
+    let x = card.upload(&of_floats(values.iter().copied()));
+    let (sums, largest) = (card.malloc(32), card.malloc(64));
+    let launch = Launch { library: on, name: "rows", addresses: &[x, sums, largest], numbers: &[] };
+    let (code, text) = launch_on(&table, &card, 1, &launch);
+    assert_eq!(code, 0, "{text}");
+    let rows: Vec<f32> = values.chunks(16).map(|row| row.iter().sum()).collect();
+    assert_eq!(floats(&card.download(sums, 32)), rows);
+    let column = |at: usize| values.iter().skip(at).step_by(16).copied().fold(f32::MIN, f32::max);
+    assert_eq!(floats(&card.download(largest, 64)), (0..16).map(column).collect::<Vec<f32>>());
+}
+
+#[test]
 fn the_compilers_synchronisations_are_an_option() {
     let Some(Libraries { on, off }) = libraries() else { return };
     let (_emulator, table) = strict(1, 3);

@@ -76,6 +76,56 @@ ASCEND_HOST_LIBRARY(Silu, x / (1 + std::exp(-x)))
 ASCEND_HOST_LIBRARY(Gelu, x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))))
 #undef ASCEND_HOST_LIBRARY
 
+// Which dims a reduction of [first, last] adds up: AR the last, RA the first.
+namespace Pattern {
+namespace Reduce {
+struct AR {};
+struct RA {};
+}  // namespace Reduce
+}  // namespace Pattern
+
+namespace vector_detail {
+
+template <class T, class pattern, class F>
+void reduce_dim(const char *call, At at, const LocalTensor<T> &dst, const LocalTensor<T> &src,
+                const uint32_t shape[2], bool is_padded, F reduction) {
+    constexpr bool is_last = std::is_same_v<pattern, Pattern::Reduce::AR>;
+    static_assert(is_last || std::is_same_v<pattern, Pattern::Reduce::RA>, "the patterns AR and RA are modelled");
+    const Use to{call, "dst", at}, from{call, "src", at};
+    const uint32_t pitch = is_padded ? rounded_up(shape[1], ascend_host::BLOCK / sizeof(T)) : shape[1];
+    const uint32_t results = shape[is_last ? 0 : 1], each = shape[is_last ? 1 : 0];
+    if (results == 0 || each == 0) current->fail(from, "range", "at least an element", "none");
+    const uint32_t time = current->begin(to, PIPE_V, (uint64_t(shape[0]) * pitch * sizeof(T) + 255) / 256 * 2);
+    for (uint32_t row = 0; row < shape[0]; ++row) {
+        src.check(from, uint64_t(row) * pitch * sizeof(T), shape[1] * sizeof(T));
+        current->access(from, PIPE_V, time, uint32_t(src.address + row * pitch * sizeof(T)),
+                        uint32_t(shape[1] * sizeof(T)), false);
+    }
+    std::vector<T> found;
+    for (uint32_t result = 0; result < results; ++result) {
+        std::vector<T> values;
+        for (uint32_t index = 0; index < each; ++index)
+            values.push_back(src.data()[is_last ? result * pitch + index : index * pitch + result]);
+        found.push_back(reduction(values));
+    }
+    gather_detail::touch(to, time, dst, uint64_t(results) * sizeof(T), true);
+    std::copy(found.begin(), found.end(), dst.data());
+}
+
+}  // namespace vector_detail
+
+#define ASCEND_HOST_REDUCE(SUFFIX, FUNCTION)                                                                           \
+    template <class T, class pattern, bool isReuseSource = false>                                                      \
+    void Reduce##SUFFIX(const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<uint8_t> &,            \
+                        const uint32_t srcShape[2], bool srcInnerPad, At at = At::here()) {                            \
+        vector_detail::reduce_dim<T, pattern>("Reduce" #SUFFIX, at, dst, src, srcShape, srcInnerPad,                   \
+                                              vector_detail::FUNCTION<T>);                                             \
+    }
+ASCEND_HOST_REDUCE(Sum, sum_of)
+ASCEND_HOST_REDUCE(Max, max_of)
+ASCEND_HOST_REDUCE(Min, min_of)
+#undef ASCEND_HOST_REDUCE
+
 // first, first + step, first + 2 * step, …
 template <class T>
 void ArithProgression(const LocalTensor<T> &dst, std::common_type_t<T> first, std::common_type_t<T> step,

@@ -74,6 +74,12 @@ struct SoftMaxTiling {
     uint32_t srcM, srcK, srcSize, outMaxM, outMaxK, outMaxSize, splitM, splitK, splitSize, reduceM, reduceK, reduceSize,
         rangeM, tailM, tailSplitSize, tailReduceSize;
 };
+struct Mc2InitTiling {
+    uint8_t reserved[64];
+};
+struct Mc2CcTiling {
+    uint8_t reserved[280];
+};
 struct TopkTiling {
     int32_t tmpLocalSize, allDataSize, innerDataSize, sortRepeat, mrgSortRepeat, kAlignFourBytes, kAlignTwoBytes,
         maskOffset, maskVreducev2FourBytes, maskVreducev2TwoBytes, mrgSortSrc1offset, mrgSortSrc2offset,
