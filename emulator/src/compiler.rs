@@ -96,7 +96,7 @@ const MARK: &str = "__ascend_global__";
 pub enum CompileError {
     /// No compiler of this host supports the types of the model.
     #[error(
-        "none of {tried} compiles C++17 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX"
+        "none of {tried} compiles C++20 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX"
     )]
     NoCompiler {
         /// Names of the compilers that were tried.
@@ -204,7 +204,7 @@ impl Compiler {
         let probe = folder.path().join("probe.cpp");
         write(&probe, "#include <cstdint>\n_Float16 probe(float x) { return _Float16(x); }\n")?;
         let takes = |program: &OsString| {
-            let output = Command::new(program).args(["-std=c++17", "-fsyntax-only"]).arg(&probe).output();
+            let output = Command::new(program).args(["-std=c++20", "-fsyntax-only"]).arg(&probe).output();
             output.is_ok_and(|output| output.status.success())
         };
         let tried =
