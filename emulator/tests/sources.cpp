@@ -115,8 +115,9 @@ extern "C" __global__ __aicore__ void reduced(__gm__ float *x, __gm__ float *pai
     DataCopy(target, sums, 64), DataCopy(top, most, 8), DataCopy(rows, wide, 64);
 }
 
-// Of 8 rows of 16 numbers: the sums of the rows, and the largest of each column.
-extern "C" __global__ __aicore__ void rows(__gm__ float *x, __gm__ float *sums, __gm__ float *largest) {
+// Of 8 rows of 16 numbers: the sums of the rows, the largest of each column, and every fourth number from the second.
+extern "C" __global__ __aicore__ void rows(__gm__ float *x, __gm__ float *sums, __gm__ float *largest,
+                                           __gm__ float *fourth) {
     TPipe pipe;
     TBuf<> buffer;
     pipe.InitBuffer(buffer, 1024);
@@ -131,6 +132,13 @@ extern "C" __global__ __aicore__ void rows(__gm__ float *x, __gm__ float *sums, 
     ReduceMax<float, Pattern::Reduce::RA>(most, values, work, shape, true);
     PipeBarrier<PIPE_ALL>();
     DataCopy(target, sum, 8), DataCopy(top, most, 16);
+    PipeBarrier<PIPE_ALL>();
+    GlobalTensor<float> some;
+    some.SetGlobalBuffer(fourth, 32);
+    uint64_t kept = 0;
+    GatherMask(sum, values, uint8_t(4), false, 0, {1, 2, 8, 0}, kept);
+    PipeBarrier<PIPE_ALL>();
+    DataCopy(some, sum, kept);
 }
 
 extern "C" __global__ __aicore__ void trapped() { asm("trap"); }

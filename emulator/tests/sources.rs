@@ -324,14 +324,17 @@ fn a_dim_of_a_matrix_is_reduced() {
     // Whole numbers, so every order of the sum has the same bits.
     let values: Vec<f32> = (0..128_u32).map(|at| (at * 53 % 97) as f32 - 40.0).collect();
     let x = card.upload(&of_floats(values.iter().copied()));
-    let (sums, largest) = (card.malloc(32), card.malloc(64));
-    let launch = Launch { library: on, name: "rows", addresses: &[x, sums, largest], numbers: &[] };
+    let (sums, largest, fourth) = (card.malloc(32), card.malloc(64), card.malloc(128));
+    let addresses = &[x, sums, largest, fourth];
+    let launch = Launch { library: on, name: "rows", addresses, numbers: &[] };
     let (code, text) = launch_on(&table, &card, 1, &launch);
     assert_eq!(code, 0, "{text}");
     let rows: Vec<f32> = values.chunks(16).map(|row| row.iter().sum()).collect();
     assert_eq!(floats(&card.download(sums, 32)), rows);
     let column = |at: usize| values.iter().skip(at).step_by(16).copied().fold(f32::MIN, f32::max);
     assert_eq!(floats(&card.download(largest, 64)), (0..16).map(column).collect::<Vec<f32>>());
+    let some: Vec<f32> = values.iter().skip(1).step_by(4).copied().collect();
+    assert_eq!(floats(&card.download(fourth, 128)), some);
 }
 
 #[test]

@@ -120,6 +120,12 @@ void reduce_dim(const char *call, At at, const LocalTensor<T> &dst, const LocalT
                         const uint32_t srcShape[2], bool srcInnerPad, At at = At::here()) {                            \
         vector_detail::reduce_dim<T, pattern>("Reduce" #SUFFIX, at, dst, src, srcShape, srcInnerPad,                   \
                                               vector_detail::FUNCTION<T>);                                             \
+    }                                                                                                                  \
+    template <class T, class pattern, bool isReuseSource = false>                                                      \
+    void Reduce##SUFFIX(const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint32_t srcShape[2],              \
+                        bool srcInnerPad, At at = At::here()) {                                                        \
+        vector_detail::reduce_dim<T, pattern>("Reduce" #SUFFIX, at, dst, src, srcShape, srcInnerPad,                   \
+                                              vector_detail::FUNCTION<T>);                                             \
     }
 ASCEND_HOST_REDUCE(Sum, sum_of)
 ASCEND_HOST_REDUCE(Max, max_of)

@@ -533,4 +533,32 @@ void GatherMask(const LocalTensor<T> &dst, const LocalTensor<T> &src, const Loca
     current->join(PIPE_S, current->signal(PIPE_V));
 }
 
+// The same with a pattern of the unit: 1 and 2 take every second element from the first and the second, 3 to 6 every
+// fourth from the first to the fourth, 7 all of them.
+template <class T>
+void GatherMask(const LocalTensor<T> &dst, const LocalTensor<T> &src, uint8_t pattern, bool is_counted, uint32_t mask,
+                const GatherMaskParams &params, uint64_t &kept, At at = At::here()) {
+    const Use to{"GatherMask", "dst", at}, from{"GatherMask", "src0", at};
+    if (pattern < 1 || pattern > 7) current->fail({"GatherMask", "src1Pattern", at}, "mask", "1 to 7", text(pattern));
+    const uint32_t each = is_counted ? mask : ascend_host::REPEAT / uint32_t(sizeof(T)), bytes = each * sizeof(T);
+    const uint32_t time = current->begin(to, PIPE_V, uint64_t(params.repeatTimes) * ((bytes + 255) / 256));
+    const uint32_t step = pattern <= 2 ? 2 : pattern == 7 ? 1 : 4;
+    const uint32_t first = pattern <= 2 ? pattern - 1 : pattern == 7 ? 0 : pattern - 3;
+    src.check_aligned(from, 0), dst.check_aligned(to, 0);
+    std::vector<T> packed;
+    for (uint32_t repeat = 0; repeat < params.repeatTimes; ++repeat) {
+        const uint32_t place = repeat * params.src0RepeatStride * ascend_host::BLOCK;
+        src.check(from, place, bytes);
+        current->access(from, PIPE_V, time, src.address + place, bytes, false);
+        const T *values = src[place / uint32_t(sizeof(T))].data();
+        for (uint32_t index = first; index < each; index += step) packed.push_back(values[index]);
+    }
+    kept = packed.size();
+    const auto written = uint32_t(packed.size() * sizeof(T));
+    dst.check(to, 0, written);
+    current->access(to, PIPE_V, time, dst.address, written, true);
+    std::copy(packed.begin(), packed.end(), dst.data());
+    current->join(PIPE_S, current->signal(PIPE_V));
+}
+
 }  // namespace AscendC
