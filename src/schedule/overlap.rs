@@ -189,17 +189,23 @@ pub(super) fn overlap(
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let inner = |stage: &[Emitted]| stage[0].plan.world / ranks.len();
     let stages: Vec<StageUnits> = ranks.iter().map(|stage| StageUnits::new(stage, inner(stage))).collect();
-    let ways: &[Filling] =
-        if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
-    let tried = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
+    let is_pipeline = stages.len() > 1;
+    let ways: &[Filling] = if is_pipeline {
+        &[Filling::Any, Filling::Fitting, Filling::None]
+    } else {
+        &[Filling::Any, Filling::None]
+    };
     let last_us = |all: &[(OrderedUnits<'_>, Vec<OverlapWindow>)]| {
         all.iter().map(|(ordered, _)| ordered.end_us()).fold(0.0, f64::max)
     };
-    let earliest = tried.map(|orders| (last_us(&orders), orders)).min_by(|(a, _), (b, _)| a.total_cmp(b));
-    let in_passes_us = in_passes_us(&stages);
-    let Some((end_us, orders)) = earliest.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us)
-    else {
-        return Overlapped { plans: in_order(ranks), end_us: in_passes_us };
+    let mut tried = ways.iter().filter_map(|filling| {
+        let orders = arranged(&stages, &ranks, *filling)?;
+        Some((last_us(&orders), orders))
+    });
+    // One stage keeps its order only if no other order fits the memory.
+    let earliest = if is_pipeline { tried.min_by(|(a, _), (b, _)| a.total_cmp(b)) } else { tried.next() };
+    let Some((end_us, orders)) = earliest else {
+        return Overlapped { end_us: in_passes_us(&stages), plans: in_order(ranks) };
     };
     let mut plans = Vec::new();
     for ((ranks, stage), (ordered, beside)) in ranks.into_iter().zip(&stages).zip(&orders) {
