@@ -53,19 +53,21 @@ fn a_small_job_is_ranked_by_the_steps_that_explain_shows() {
     let best = report["best"].as_array().unwrap();
     assert_eq!(best.len(), 3);
     for split in best {
-        let explained = has_the_step_of_explain(split);
+        // Splits of one stage are predicted from few layers.
+        let explained = has_the_step_of_explain(split, 0.02);
         assert_eq!((&explained["cards"], &explained["chip"]), (&2.into(), &"Ascend910B1".into()));
     }
 }
 
-/// Checks that the command of a split shows its step, and returns the report of the command.
-fn has_the_step_of_explain(split: &Value) -> Value {
+/// Checks that the command of a split shows its step within a share of it, and returns the report
+/// of the command.
+fn has_the_step_of_explain(split: &Value, most: f64) -> Value {
     let line = split["command"].as_str().unwrap().strip_prefix("ascend-tp ").unwrap();
     let output = crate::succeeds(&crate::words(&format!("{line} --json")));
     let explained: Value = serde_json::from_str(&output).unwrap();
     let [explained_s, planned_s] =
         [explained["step_us"].as_f64().unwrap() / 1e6, split["step_s"].as_f64().unwrap()];
-    assert!((planned_s / explained_s - 1.0).abs() < 1e-9, "{planned_s} s, {explained_s} s by {line}");
+    assert!((planned_s / explained_s - 1.0).abs() < most, "{planned_s} s, {explained_s} s by {line}");
     explained
 }
 
@@ -83,7 +85,8 @@ fn splits_of_a_small_mixture_share_its_experts() {
         for axis in [" ep=2 ", " pp=2 "] {
             let has_axis = |split: &&Value| split["setting"].as_str().unwrap().contains(axis);
             let first = best.iter().find(has_axis);
-            has_the_step_of_explain(first.unwrap_or_else(|| panic!("{cards} cards, {axis}: {best:?}")));
+            let first = first.unwrap_or_else(|| panic!("{cards} cards, {axis}: {best:?}"));
+            has_the_step_of_explain(first, 1e-9);
         }
     }
 }

@@ -137,13 +137,29 @@ pub enum Ranks {
     /// The first rank of each stage, which predicts the time of ranks with equal shards. These
     /// plans cannot run, and are not verified.
     First,
+    /// As [`Self::First`], of a program with fewer layers than the model. The order of its steps
+    /// spends as many spare bytes as the order of the whole model.
+    Sample {
+        /// Layers of the program.
+        layers: usize,
+        /// Layers of the model.
+        of: usize,
+    },
 }
 
 impl Ranks {
     fn among(self, cards: usize) -> Range<usize> {
         match self {
             Self::All => 0..cards,
-            Self::First => 0..cards.min(1),
+            Self::First | Self::Sample { .. } => 0..cards.min(1),
+        }
+    }
+
+    /// Returns the bytes of a model with all layers.
+    const fn bytes_of_all(self, of_layers: u64, others: u64) -> u64 {
+        match self {
+            Self::Sample { layers, of } => others + of_layers * of as u64 / layers as u64,
+            Self::All | Self::First => others + of_layers,
         }
     }
 }
@@ -226,7 +242,7 @@ fn planned(
             let bytes = |rank: Emitted| memory::arena_bytes(rank.plan, &rank.reserved);
             (overlap::in_order(joined), apart.into_par_iter().flatten().map(bytes).collect())
         }
-        (StepOrder::Overlapped, joined) => (overlap::overlap(apart, joined), Vec::new()),
+        (StepOrder::Overlapped, joined) => (overlap::overlap(apart, joined, ranks), Vec::new()),
     };
     span.exit();
     let mut plans = finished(plans);

@@ -15,7 +15,7 @@
 
 mod queue;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use ascend_tp_machine::operator::OperatorCost;
@@ -26,7 +26,9 @@ use crate::base::IdVec;
 #[cfg(test)]
 use crate::base::defect;
 use crate::call::BufferId;
+use crate::program::models::layer_of;
 
+use super::Ranks;
 use super::launch::launch;
 use super::memory::{Reserved, arena_bytes};
 use super::parts::{CHIP, exchange_us};
@@ -106,7 +108,7 @@ struct StageUnits {
 }
 
 impl StageUnits {
-    fn new(ranks: &[Emitted], inner: usize) -> Self {
+    fn new(ranks: &[Emitted], inner: usize, returned: Ranks) -> Self {
         let units: Vec<Vec<Unit>> = ranks.iter().map(Emitted::units).collect();
         let mut all: Vec<Unit> = units.iter().flatten().copied().collect();
         all.sort_unstable();
@@ -150,7 +152,11 @@ impl StageUnits {
             .filter(|slot| slot.region != Region::Arena)
             .map(|slot| slot.bytes.0)
             .sum();
-        Self { units, behind, costs, before, spare: (held + before) / SPARE_PART }
+        let kept = plan.params.iter().chain(&plan.states);
+        let kept = kept.filter(|tensor| is_of_layer(&tensor.name)).map(|tensor| tensor.buffer);
+        let kept: u64 = kept.collect::<BTreeSet<_>>().iter().map(|of| plan.buffers[*of].bytes.0).sum();
+        let spare = returned.bytes_of_all(kept + before, held - kept) / SPARE_PART;
+        Self { units, behind, costs, before, spare }
     }
 
     fn queue(&self, filling: Filling, spent: u64) -> StageQueue<'_> {
@@ -173,22 +179,24 @@ struct Overlapped {
 pub(super) fn overlap(
     apart: Vec<Vec<Emitted>>,
     joined: Option<Vec<Vec<Emitted>>>,
+    returned: Ranks,
 ) -> Vec<(Plan, Vec<Reserved>)> {
     let is_collective = |step: &Step| step.stream == StreamKind::Communication;
     if !apart.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
         return in_order(apart);
     }
-    let apart = overlapped(apart);
-    match joined.map(overlapped) {
+    let apart = overlapped(apart, returned);
+    match joined.map(|joined| overlapped(joined, returned)) {
         Some(joined) if joined.end_us < apart.end_us => joined.plans,
         _ => apart.plans,
     }
 }
 
 /// Tries each way to fill waits; the order that ends first is kept.
-fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
+fn overlapped(ranks: Vec<Vec<Emitted>>, returned: Ranks) -> Overlapped {
     let inner = |stage: &[Emitted]| stage[0].plan.world / ranks.len();
-    let stages: Vec<StageUnits> = ranks.iter().map(|stage| StageUnits::new(stage, inner(stage))).collect();
+    let stages = ranks.iter().map(|stage| StageUnits::new(stage, inner(stage), returned));
+    let stages: Vec<StageUnits> = stages.collect();
     let is_pipeline = stages.len() > 1;
     let ways: &[Filling] = if is_pipeline {
         &[Filling::Any, Filling::Fitting, Filling::None]
@@ -199,7 +207,7 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
         all.iter().map(|(ordered, _)| ordered.end_us()).fold(0.0, f64::max)
     };
     let mut tried = ways.iter().filter_map(|filling| {
-        let orders = arranged(&stages, &ranks, *filling)?;
+        let orders = arranged(&stages, &ranks, *filling, returned)?;
         Some((last_us(&orders), orders))
     });
     // One stage keeps its order only if no other order fits the memory.
@@ -215,6 +223,12 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     Overlapped { plans, end_us }
 }
 
+/// Returns whether a weight or a state belongs to a layer. States have a word before the weight.
+fn is_of_layer(name: &str) -> bool {
+    let mut ends = std::iter::successors(Some(name), |end| end.split_once('.').map(|(_, end)| end));
+    ends.any(|end| layer_of(end).is_some())
+}
+
 fn in_passes_us(stages: &[StageUnits]) -> f64 {
     let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
     ordered.iter().map(OrderedUnits::end_us).fold(0.0, f64::max)
@@ -224,6 +238,7 @@ fn arranged<'a>(
     stages: &'a [StageUnits],
     ranks: &[Vec<Emitted>],
     filling: Filling,
+    returned: Ranks,
 ) -> Option<Vec<(OrderedUnits<'a>, Vec<OverlapWindow>)>> {
     let mut tried = vec![0; stages.len()];
     loop {
@@ -238,7 +253,9 @@ fn arranged<'a>(
             .collect();
         let mut fits = true;
         for (at, (ordered, beside)) in stage_orders.iter().enumerate() {
-            let of_stage = stages[at].fits(&ranks[at][0], ordered, beside);
+            // A sample does not run, and its arena has other gaps than the arena of the model.
+            let is_sample = matches!(returned, Ranks::Sample { .. });
+            let of_stage = is_sample || stages[at].fits(&ranks[at][0], ordered, beside);
             tried[at] += usize::from(!of_stage);
             fits &= of_stage;
         }
@@ -437,7 +454,6 @@ mod tests {
     use crate::placement::{Mesh, Pins, Placed};
     use crate::program::op::Kind;
     use crate::program::{Builder, ValueId};
-    use crate::schedule::Ranks;
     use crate::schedule::emit::emit;
     use crate::schedule::join::Joins;
 
@@ -485,7 +501,7 @@ mod tests {
         let placed = chain();
         let before = exchanges_before_products(&emitted(&placed)[0].plan);
         assert_eq!(before, [1, 2, 3, 4, 5, 6]);
-        let plans = overlap(vec![emitted(&placed)], None);
+        let plans = overlap(vec![emitted(&placed)], None, Ranks::All);
         let after = exchanges_before_products(&plans[0].0);
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
         let (plan, reserved) = &plans[0];
@@ -501,7 +517,8 @@ mod tests {
     #[test]
     fn steps_that_touch_the_same_bytes_keep_their_order() {
         let placed = chain();
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)], None)) {
+        let plans = overlap(vec![emitted(&placed)], None, Ranks::All);
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(plans) {
             assert_eq!(before.plan.steps.len(), after.steps.len());
             let place = |step: &Step| after.steps.iter().position(|other| other == step).unwrap();
             let places: Vec<usize> = before.plan.steps.iter().map(place).collect();
@@ -533,7 +550,8 @@ mod tests {
                 .find(|step| step.writes().iter().any(|view| view.buffer == tap.view.buffer))
                 .cloned()
         };
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)], None)) {
+        let plans = overlap(vec![emitted(&placed)], None, Ranks::All);
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(plans) {
             for tap in &before.plan.taps {
                 assert_eq!(maker(&before.plan, tap.value), maker(&after, tap.value), "{:?}", tap.value);
             }

@@ -507,20 +507,11 @@ impl StepProgram<'_> {
         self.schedule_ranks(Ranks::All, order, recipe, layout, target)
     }
 
-    /// Returns the plans of the first rank of each stage, in the order of training.
+    /// Returns the scheduled plans of these ranks.
     ///
     /// # Errors
     /// As [`StepProgram::schedule`].
-    pub fn schedule_first(
-        &self,
-        recipe: &Recipe,
-        layout: &Layout,
-        target: Target,
-    ) -> Result<Vec<Plan>, Diagnostics> {
-        self.schedule_ranks(Ranks::First, StepOrder::Overlapped, recipe, layout, target)
-    }
-
-    fn schedule_ranks(
+    pub fn schedule_ranks(
         &self,
         ranks: Ranks,
         order: StepOrder,

@@ -8,7 +8,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::Target;
+use ascend_tp::schedule::{Ranks, Target};
 use ascend_tp::train::{self, Layout, Recipe};
 
 fn compiled(layers: usize, cards: usize) -> Programs {
@@ -71,7 +71,7 @@ fn the_first_rank_of_each_stage_predicts_the_step_of_all() {
         for program in lowered.runs(&recipe, &layout).unwrap() {
             let order = ascend_tp::schedule::StepOrder::Overlapped;
             let all = program.schedule(order, &recipe, &layout, target).unwrap();
-            let first = program.schedule_first(&recipe, &layout, target).unwrap();
+            let first = program.schedule_ranks(Ranks::First, order, &recipe, &layout, target).unwrap();
             assert_eq!((all.len(), first.len()), (4, layout.stages));
             let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
             let duration_us = |plans: &[Plan]| {

@@ -17,6 +17,7 @@
 //! | [`compress`] | compressed gradient sums |
 //! | [`search`] | best settings, why others are slower |
 //! | [`simulated`] | simulated steps of the programs of `train` |
+//! | [`sample`] | steps from programs with few layers |
 
 pub mod coefficients;
 pub mod compress;
@@ -28,6 +29,7 @@ pub mod layer_on;
 pub mod memory;
 pub mod pipeline;
 pub mod ring;
+pub mod sample;
 pub mod search;
 pub mod setting;
 pub mod simulated;

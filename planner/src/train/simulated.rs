@@ -14,10 +14,12 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Placed;
 use ascend_tp::program::Role;
-use ascend_tp::schedule::{Plan, StepOrder, Target};
+use ascend_tp::schedule::{Plan, Ranks, StepOrder, Target};
 use ascend_tp::train::{Layout, Lowered, Recipe, StepProgram, lower};
 use ascend_tp_machine::{Profile, Topology};
+use rayon::prelude::*;
 
+use super::sample::LayerSample;
 use super::search::PredictedSplit;
 use crate::simulate::{SimulatedRun, Simulator};
 
@@ -72,8 +74,21 @@ pub fn programs<'a>(
     layout: &Layout,
     site: TrainingSite<'_>,
 ) -> Result<Vec<SimulatedProgram<'a>>, Diagnostics> {
-    let (target, cards) = (Target::of(site.profile.soc, site.kernels), layout.cards());
-    let on: Vec<usize> = (0..cards).collect();
+    let cards = layout.cards();
+    let is_alike = || lowered.parts.iter().all(|(_, placed)| has_equal_shards(placed));
+    let is_first = cards > MOST_CARDS || cards > FEW_CARDS && is_alike();
+    programs_of(lowered, recipe, layout, site, if is_first { Ranks::First } else { Ranks::All })
+}
+
+fn programs_of<'a>(
+    lowered: &'a Lowered,
+    recipe: &Recipe,
+    layout: &Layout,
+    site: TrainingSite<'_>,
+    ranks: Ranks,
+) -> Result<Vec<SimulatedProgram<'a>>, Diagnostics> {
+    let target = Target::of(site.profile.soc, site.kernels);
+    let on: Vec<usize> = (0..layout.cards()).collect();
     let mut found = Vec::new();
     for program in lowered.runs(recipe, layout)? {
         let times = layout.programs(recipe).into_iter().filter(|part| *part == program.part).count();
@@ -81,12 +96,7 @@ pub fn programs<'a>(
         if times == 0 {
             continue;
         }
-        let is_alike = || program.programs.iter().all(|(_, staged)| has_equal_shards(staged.placed));
-        let plans = if cards > MOST_CARDS || cards > FEW_CARDS && is_alike() {
-            program.schedule_first(recipe, layout, target)?
-        } else {
-            program.schedule(StepOrder::Overlapped, recipe, layout, target)?
-        };
+        let plans = program.schedule_ranks(ranks, StepOrder::Overlapped, recipe, layout, target)?;
         let run = Simulator::new(site.profile, site.topology, &plans, &on, None).run(Launching::Eager);
         let duration_us = |rank: usize| run.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
@@ -108,18 +118,33 @@ fn has_equal_shards(placed: &Placed) -> bool {
     })
 }
 
-/// Returns the time of a step in microseconds.
+/// Returns the time of a step of the first ranks, in microseconds.
 ///
 /// # Errors
 /// As [`programs`].
-pub fn step_us(
+pub(super) fn step_us_of(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: &Layout,
+    site: TrainingSite<'_>,
+    ranks: Ranks,
+) -> Result<f64, Diagnostics> {
+    let lowered = lower(config, recipe, layout)?;
+    Ok(sum_us(&programs_of(&lowered, recipe, layout, site, ranks)?))
+}
+
+fn step_us(
     config: &ModelConfig,
     recipe: &Recipe,
     layout: &Layout,
     site: TrainingSite<'_>,
 ) -> Result<f64, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
-    Ok(programs(&lowered, recipe, layout, site)?.iter().map(SimulatedProgram::step_us).sum())
+    Ok(sum_us(&programs(&lowered, recipe, layout, site)?))
+}
+
+fn sum_us(programs: &[SimulatedProgram<'_>]) -> f64 {
+    programs.iter().map(SimulatedProgram::step_us).sum()
 }
 
 /// Number of candidates to give to [`rank`].
@@ -129,20 +154,30 @@ pub const SHORTLIST: usize = 16;
 /// release build.
 const MOST_WORK: usize = 600;
 
+/// Returns how [`rank`] simulates candidates: in full if this is little work, otherwise from
+/// samples.
+fn samples<'a>(config: &'a ModelConfig, jobs: &[(Recipe, Layout)]) -> Vec<Option<LayerSample<'a>>> {
+    let whole = jobs.iter().map(|(recipe, layout)| work(config, recipe, layout, None));
+    let is_little = whole.sum::<usize>() <= MOST_WORK;
+    let sample = |(_, layout): &(Recipe, Layout)| LayerSample::of(config, layout).filter(|_| !is_little);
+    jobs.iter().map(sample).collect()
+}
+
 /// Returns the layers of all passes and plans of a step.
-fn work(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> usize {
+fn work(config: &ModelConfig, recipe: &Recipe, layout: &Layout, sample: Option<LayerSample<'_>>) -> usize {
     let passes = match layout.stages {
         1 => layout.programs(recipe).len().min(3),
         _ => layout.micro_batches(recipe),
     };
     let plans = if layout.cards() > FEW_CARDS { 1 } else { layout.cards() / layout.stages };
-    config.layers * passes * plans
+    passes * sample.map_or(config.layers * plans, |sample| sample.compiled_layers())
 }
 
 /// Returns how many of the jobs are together little work to compile.
-fn little<'a>(config: &ModelConfig, jobs: impl Iterator<Item = &'a (Recipe, Layout)>) -> usize {
-    let sums = jobs.scan(0, |sum, (recipe, layout)| {
-        *sum += work(config, recipe, layout);
+fn little(config: &ModelConfig, jobs: &[(Recipe, Layout)]) -> usize {
+    let samples = samples(config, jobs);
+    let sums = jobs.iter().zip(samples).scan(0, |sum, ((recipe, layout), sample)| {
+        *sum += work(config, recipe, layout, sample);
         Some(*sum)
     });
     sums.take_while(|sum| *sum <= MOST_WORK).count()
@@ -156,7 +191,7 @@ pub fn is_little_work(
     job: impl Fn(&PredictedSplit) -> Option<(Recipe, Layout)>,
 ) -> bool {
     let jobs: Vec<(Recipe, Layout)> = candidates.iter().filter_map(job).collect();
-    little(config, jobs.iter()) >= count.min(jobs.len())
+    little(config, &jobs) >= count.min(jobs.len())
 }
 
 /// Returns candidates by the simulated times of their steps, at most `count`, fastest first.
@@ -171,18 +206,25 @@ pub fn rank(
     site: TrainingSite<'_>,
     job: impl Fn(&PredictedSplit) -> Option<(Recipe, Layout)>,
 ) -> Option<Vec<PredictedSplit>> {
-    let jobs: Vec<(&PredictedSplit, (Recipe, Layout))> =
-        candidates.iter().filter_map(|candidate| Some((candidate, job(candidate)?))).collect();
-    let little = little(config, jobs.iter().map(|(_, job)| job));
+    let with_job = |split: &PredictedSplit| Some((*split, job(split)?));
+    let (splits, jobs): (Vec<PredictedSplit>, Vec<(Recipe, Layout)>) =
+        candidates.iter().filter_map(with_job).unzip();
+    let little = little(config, &jobs);
     if little < count.min(jobs.len()) {
         return None;
     }
-    let simulated = jobs[..little].iter().filter_map(|(candidate, (recipe, layout))| {
+    let samples = samples(config, &jobs);
+    let simulated = |at: usize| {
+        let (recipe, layout) = &jobs[at];
+        let step_us = match samples[at] {
+            Some(sample) => sample.step_us(recipe, layout, site),
+            None => step_us(config, recipe, layout, site),
+        };
         // The estimates do not know what the compiler refuses.
-        let step_us = step_us(config, recipe, layout, site).ok()?;
-        Some(PredictedSplit { prediction: candidate.prediction.with_step(step_us), ..**candidate })
-    });
-    let mut ranked: Vec<PredictedSplit> = simulated.collect();
+        let prediction = splits[at].prediction.with_step(step_us.ok()?);
+        Some(PredictedSplit { prediction, ..splits[at] })
+    };
+    let mut ranked: Vec<PredictedSplit> = (0..little).into_par_iter().filter_map(simulated).collect();
     ranked.sort_by(|a, b| a.prediction.step_us.total_cmp(&b.prediction.step_us));
     ranked.truncate(count);
     (!ranked.is_empty()).then_some(ranked)
