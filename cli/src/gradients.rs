@@ -194,10 +194,8 @@ impl std::fmt::Display for GradientsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, mesh, dtype, reference, loss, norm, .. } = self;
         let count = self.gradients.len();
-        write!(
-            f,
-            "{model}: {count} gradients on 1 card in {reference} against {cards} of {device} in {dtype}, "
-        )?;
+        let apart = if dtype == reference { String::new() } else { format!(" in {reference}") };
+        write!(f, "{model} in {dtype}: {count} gradients on 1 card{apart} against {cards} of {device}, ")?;
         writeln!(f, "{mesh}")?;
         writeln!(f, "loss {:.7} and {:.7}, norm {:.6e} and {:.6e}", loss[0], loss[1], norm[0], norm[1])?;
         let mut table = terminal::table([

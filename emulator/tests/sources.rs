@@ -42,7 +42,10 @@ struct Libraries {
 fn libraries() -> Option<&'static Libraries> {
     static BUILT: OnceLock<Option<Libraries>> = OnceLock::new();
     let build = || {
-        let compiler = Compiler::find().map_err(|why| eprintln!("skipped the sources: {why}")).ok()?;
+        let compiler = Compiler::find()
+            .map_err(|why| eprintln!("skipped the sources: {why}"))
+            .ok()?
+            .with_checked_pointers();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel sources");
         std::fs::create_dir_all(&folder).expect("a folder");
         let unordered = folder.join("unordered.cpp");

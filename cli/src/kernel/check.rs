@@ -78,7 +78,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let values: Vec<PreparedValue> =
         options.arguments.iter().filter_map(|argument| keep(given(argument), &mut problems)).collect();
     let Some(soc) = soc.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
-    let compiler = options.source.compiler()?;
+    let compiler = options.source.compiler()?.with_checked_pointers();
     let folder = tempfile::tempdir().context("cannot create a temporary folder").map_err(Failure::Input)?;
     let library = folder.path().join("libkernels.so");
     let sources = std::slice::from_ref(&options.file);

@@ -109,6 +109,10 @@ struct BuildOptions {
     /// launches it by `ACLRT_LAUNCH_KERNEL(NAME)`
     #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
+    /// Check and count each access through a `__gm__` pointer, as `kernel check` does. The kernels
+    /// run 20 to 60 times as long
+    #[arg(long)]
+    check_pointers: bool,
     #[command(flatten)]
     source: SourceOptions,
 }
@@ -121,6 +125,7 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
                 files::check_folder("--headers", folder).map_err(Diagnostics::from)?;
             }
             let compiler = options.source.compiler()?;
+            let compiler = if options.check_pointers { compiler.with_checked_pointers() } else { compiler };
             let entries =
                 compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
             if let Some(folder) = &options.headers {
