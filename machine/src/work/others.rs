@@ -10,7 +10,6 @@ const CLASSES: &[(OperatorClass, &[&str])] = &[
         &[
             "aclnnFlashAttentionScoreV2",
             "aclnnFlashAttentionScoreV3",
-            "aclnnFlashAttentionScoreV4",
             "aclnnFlashAttentionVarLenScore",
             "aclnnFlashAttentionVarLenScoreV2",
             "aclnnFlashAttentionVarLenScoreV3",
@@ -23,7 +22,6 @@ const CLASSES: &[(OperatorClass, &[&str])] = &[
         &[
             "aclnnFlashAttentionScoreGradV2",
             "aclnnFlashAttentionScoreGradV3",
-            "aclnnFlashAttentionScoreGradV4",
             "aclnnFlashAttentionUnpaddingScoreGrad",
             "aclnnFlashAttentionUnpaddingScoreGradV2",
             "aclnnFlashAttentionUnpaddingScoreGradV3",

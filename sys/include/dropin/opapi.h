@@ -1451,19 +1451,6 @@ ACLNN_OPERATOR(aclnnFlashAttentionScoreV3, const aclTensor *query, const aclTens
     int64_t pse_type, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out,
     const aclTensor *softmax_out_out, const aclTensor *attention_out_out)
 /** @since 9.x */
-ACLNN_OPERATOR(aclnnFlashAttentionScoreV4, const aclTensor *query, const aclTensor *key, const aclTensor *value,
-    const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
-    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
-    const aclTensor *query_rope_optional, const aclTensor *key_rope_optional, const aclTensor *d_scale_q_optional,
-    const aclTensor *d_scale_k_optional, const aclTensor *d_scale_v_optional, const aclTensor *sink_optional,
-    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
-    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
-    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
-    int64_t next_tokens, int64_t head_num, char *input_layout, int64_t inner_precise, int64_t sparse_mode,
-    int64_t out_dtype, int64_t pse_type, char *softmax_out_layout, int64_t seed, int64_t offset,
-    const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out,
-    const aclTensor *attention_out_out)
-/** @since 9.x */
 ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV3, const aclTensor *query, const aclTensor *key_in,
     const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
     const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
@@ -1474,22 +1461,6 @@ ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV3, const aclTensor *query, const acl
     double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num, char *input_layout,
     int64_t inner_precise, int64_t sparse_mode, int64_t pse_type, const aclTensor *dq_out, const aclTensor *dk_out,
     const aclTensor *dv_out, const aclTensor *dpse_out, const aclTensor *dsink_out)
-/** @since 9.x */
-ACLNN_OPERATOR(aclnnFlashAttentionScoreGradV4, const aclTensor *query, const aclTensor *key_in,
-    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
-    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional,
-    const aclTensor *atten_mask_optional, const aclTensor *softmax_max_optional,
-    const aclTensor *softmax_sum_optional, const aclTensor *softmax_in_optional,
-    const aclTensor *attention_in_optional, const aclTensor *sink_in_optional, const aclTensor *query_rope_optional,
-    const aclTensor *key_rope_optional, const aclTensor *d_scale_q_optional, const aclTensor *d_scale_k_optional,
-    const aclTensor *d_scale_v_optional, const aclTensor *d_scale_dy_optional, const aclTensor *d_scale_o_optional,
-    const aclIntArray *prefix_optional, const aclIntArray *actual_seq_q_len_optional,
-    const aclIntArray *actual_seq_kv_len_optional, const aclIntArray *q_start_idx_optional,
-    const aclIntArray *kv_start_idx_optional, double scale_value, double keep_prob, int64_t pre_tokens,
-    int64_t next_tokens, int64_t head_num, char *input_layout, char *softmax_in_layout, int64_t inner_precise,
-    int64_t sparse_mode, int64_t pse_type, int64_t seed, int64_t offset, int64_t out_dtype, const aclTensor *dq_out,
-    const aclTensor *dk_out, const aclTensor *dv_out, const aclTensor *dq_rope_out, const aclTensor *dk_rope_out,
-    const aclTensor *dpse_out, const aclTensor *dsink_out)
 /** @since 9.x */
 ACLNN_OPERATOR(aclnnFlashAttentionVarLenScoreV3, const aclTensor *query, const aclTensor *query_rope,
     const aclTensor *key, const aclTensor *key_rope, const aclTensor *value, const aclTensor *real_shift_optional,

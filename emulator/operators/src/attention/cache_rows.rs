@@ -75,7 +75,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SEQ_OFFSET_OPTIONAL, WHOLE32, 1, 1).optional(),
         ],
         limits: "caches [blocks, size, N, D], blockTables [batch, columns], keyRef and valueRef [tokens, N, D] of their types; cacheMode Norm; seqLens [batch], or \
-                 with isSeqLensCumsum [batch + 1] from 0 on; seqOffsetOptional [batch] columns of blockTables are skipped",
+                 with isSeqLensCumsum [batch + 1] from 0 on; the first seqOffsetOptional [batch] / size columns of blockTables are skipped",
         source: "ops-transformer attention/gather_pa_kv_cache/docs/aclnnGatherPaKvCache.md",
         plan: gather,
     },
@@ -373,7 +373,7 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let mut rows = Vec::new();
         for (sequence, &length) in lengths.iter().enumerate() {
             for place in 0..length as usize {
-                let column = usize::try_from(offsets[sequence]).ok().map(|first| first + place / size);
+                let column = usize::try_from(offsets[sequence]).ok().map(|first| first / size + place / size);
                 let block =
                     column.filter(|&column| column < columns).map(|at| tables[sequence * columns + at]);
                 let block =

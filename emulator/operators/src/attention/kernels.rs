@@ -4,7 +4,7 @@
 //! [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
 //!
 //! Invariants: all arithmetic is f32, and outputs are rounded once. A row without visible keys is
-//! zeros. Keys are processed in pieces of [`PIECE`] that begin at multiples of it. Each piece gives
+//! zeros. Keys are processed in pieces of [`PIECE`] that begin at its multiples. Each piece gives
 //! a maximum, a sum and weighted values relative to that maximum, and pieces are merged in the
 //! order of the keys. Therefore the bits of a row depend only on:
 //! - its query and scale;

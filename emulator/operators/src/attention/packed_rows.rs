@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
 use crate::attention::kernels::{AttentionBatch, AttentionCall, COPIES, SoftmaxStatistics, attention};
 use crate::attention::rows::{COMPRESSED, WORKSPACE_BYTES, check_triangle};
-use crate::attention::training_rows::{expect_no_others, expect_plain, expect_unused};
+use crate::attention::training_rows::{expect_no_others, expect_unused};
 use crate::elementwise::kernels as elementwise;
 use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
@@ -25,8 +25,8 @@ const FORWARD: [Parameter; 9] = [
     input(VALUE, FLOATING, 3, 3),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 2).optional(),
     unmodelled(PREFIX_OPTIONAL),
-    output(SOFTMAX_MAX_OUT, SINGLE, 3, 3),
-    output(SOFTMAX_SUM_OUT, SINGLE, 3, 3),
+    output(SOFTMAX_MAX_OUT, SINGLE, 3, 3).contiguous(),
+    output(SOFTMAX_SUM_OUT, SINGLE, 3, 3).contiguous(),
     output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
     output(ATTENTION_OUT_OUT, FLOATING, 3, 3),
 ];
@@ -55,8 +55,8 @@ const BACKWARD: [Parameter; 14] = [
     input(VALUE, FLOATING, 3, 3),
     input(DY, FLOATING, 3, 3),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 2).optional(),
-    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 3, 3),
-    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 3, 3),
+    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 3, 3).contiguous(),
+    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 3, 3).contiguous(),
     input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
     input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 3),
     unmodelled(PREFIX_OPTIONAL),
@@ -104,7 +104,7 @@ const LIMITS: &str = "one element type; inputLayout TND: query [T, N, D], key an
                       D up to 512; actualSeqQLenOptional and actualSeqKvLenOptional are the ends of as many sequences, and reach T \
                       and Tkv; a sequence with queries has keys; keepProb 1; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional \
                       [longest query, longest key], with preTokens and nextTokens that hide nothing, or NULL), 1 (the mask alone), \
-                      2, 3 (2048 x 2048, 1 above the diagonal); statistics [T, N, 8]; softmaxOutOut NULL or without elements";
+                      2, 3 (2048 x 2048, 1 above the diagonal); statistics [T, N, 8], in which each sequence is stored as [N, its T, 8]; softmaxOutOut NULL or without elements";
 
 const LIMITS_GRAD: &str = "as aclnnFlashAttentionVarLenScore, with its inputs and outputs; softmaxInOptional and dpseOut NULL or without elements";
 
@@ -147,19 +147,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlashAttentionVarLenScoreV4",
         parameters: &FORWARD_V4,
-        limits: "as aclnnFlashAttentionVarLenScore; softmaxOutLayout NULL or empty",
+        limits: "as aclnnFlashAttentionVarLenScore; softmaxOutLayout NULL, empty or same_as_input, which stores the statistics by token",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV4.md",
-        plan: |call| expect_plain(call, SOFTMAX_OUT_LAYOUT).and_then(|()| forward(call)),
+        plan: forward,
     },
     Operator {
         name: "aclnnFlashAttentionVarLenScoreV5",
         parameters: &FORWARD_V5,
         limits: "as aclnnFlashAttentionVarLenScoreV3 and V4; sinkOptional NULL",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScoreV5.md",
-        plan: |call| {
-            expect_plain(call, SOFTMAX_OUT_LAYOUT)?;
-            call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call))
-        },
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
     },
     Operator {
         name: "aclnnFlashAttentionUnpaddingScoreGradV3",
@@ -171,19 +168,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlashAttentionUnpaddingScoreGradV4",
         parameters: &BACKWARD_V4,
-        limits: "as aclnnFlashAttentionUnpaddingScoreGrad; softmaxInLayout NULL or empty",
+        limits: "as aclnnFlashAttentionUnpaddingScoreGrad; softmaxInLayout the softmaxOutLayout of the statistics",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV4.md",
-        plan: |call| expect_plain(call, SOFTMAX_IN_LAYOUT).and_then(|()| backward(call)),
+        plan: backward,
     },
     Operator {
         name: "aclnnFlashAttentionUnpaddingScoreGradV5",
         parameters: &BACKWARD_V5,
         limits: "as aclnnFlashAttentionUnpaddingScoreGradV3 and V4; sinkInOptional NULL, dsinkOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionUnpaddingScoreGradV5.md",
-        plan: |call| {
-            expect_plain(call, SOFTMAX_IN_LAYOUT)?;
-            call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call))
-        },
+        plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
     },
 ];
 
@@ -351,28 +345,55 @@ fn heads_of(view: &StridedView, rows: &Range<usize>) -> StridedView {
     view.slice(0, rows.start, rows.len(), 1).permute(&[1, 0, 2]).unsqueeze(0)
 }
 
+/// Statistics of the queries, which the text of a layout may store by token.
+#[derive(Clone, Copy, Debug)]
+struct Statistics {
+    slots: [ViewIndex; 2],
+    by_token: bool,
+}
+
+impl Statistics {
+    /// Maxima and sums of a sequence, as `[1, N, rows, 8]`.
+    fn of(self, views: &StridedViews<'_>, sequence: &PackedSequence) -> [StridedView; 2] {
+        let rows = &sequence.queries;
+        self.slots.map(|slot| {
+            let all = views.of(slot);
+            if self.by_token {
+                return heads_of(all, rows);
+            }
+            let heads = all.dims()[1];
+            let own = all.slice(0, rows.start, rows.len(), 1).collapsed();
+            own.split(0, heads, rows.len() * COPIES).split(1, rows.len(), COPIES).unsqueeze(0)
+        })
+    }
+}
+
 fn expect_statistics(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
-) -> Result<[ViewIndex; 2], Refusal> {
+    layout: Name<str>,
+) -> Result<Statistics, Refusal> {
     let dims = &call.tensor(QUERY)?.dims;
     for name in names {
         call.expect_shape(name, &[dims[0], dims[1], COPIES], "T, N of query and 8")?;
     }
-    call.slots_of(names)
+    let text = if call.has(layout) { call.text_if_given(layout)?.unwrap_or_default() } else { "" };
+    let is_known = ["", "same_as_input"].contains(&text);
+    call.expect_that(is_known, layout, "NULL, an empty text or same_as_input", text)?;
+    Ok(Statistics { slots: call.slots_of(names)?, by_token: !text.is_empty() })
 }
 
 fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = shape(call, KEY)?;
     expect_unused(call, SOFTMAX_OUT_OUT)?;
-    let statistics = expect_statistics(call, [SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT])?;
+    let statistics = expect_statistics(call, [SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT], SOFTMAX_OUT_LAYOUT)?;
     expect_same(call, QUERY, &[ATTENTION_OUT_OUT])?;
     let [query, key, value, out] = call.slots_of([QUERY, KEY, VALUE, ATTENTION_OUT_OUT])?;
     let attended = shape.attended(query, [key, value]);
     let plan = CallPlan::new(move |views: &StridedViews<'_>, tiles| {
         for sequence in shape.sequences.iter().filter(|each| !each.queries.is_empty()) {
             let rows = |slot: ViewIndex| heads_of(views.of(slot), &sequence.queries);
-            let [max, sum] = statistics.map(rows);
+            let [max, sum] = statistics.of(views, sequence);
             let job = AttentionCall {
                 query: rows(query),
                 batches: vec![shape.batch(views, [key, value], sequence)?],
@@ -391,7 +412,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = shape(call, KEY_IN)?;
     expect_unused(call, SOFTMAX_IN_OPTIONAL)?;
     expect_no_others(call)?;
-    let statistics = expect_statistics(call, [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL])?;
+    let names = [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL];
+    let statistics = expect_statistics(call, names, SOFTMAX_IN_LAYOUT)?;
     expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
     expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;
     let [query, key, value] = call.slots_of([QUERY, KEY_IN, VALUE])?;
@@ -411,7 +433,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 scale: shape.scale,
                 out: rows(out),
                 out_grad: rows(out_grad),
-                statistics: statistics.map(rows),
+                statistics: statistics.of(views, sequence),
                 query_grad: rows(dq),
                 key_grad: keys(dk),
                 value_grad: keys(dv),

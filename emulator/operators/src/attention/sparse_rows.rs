@@ -24,13 +24,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(ACTUAL_SEQ_LENGTHS_KEY_OPTIONAL, WHOLE32, 1, 1).optional(),
             input(BLOCK_TABLE_OPTIONAL, WHOLE32, 2, 2).optional(),
             output(SPARSE_INDICES_OUT, WHOLE32, 3, 4),
-            output(SPARSE_VALUES_OUT, HALVES, 3, 4).optional(),
+            output(SPARSE_VALUES_OUT, HALVES, 1, 4).optional(),
         ],
         limits: "layoutQuery BSND or TND, layoutKey BSND, TND or PA_BSND (blocks of a multiple of 16 keys up to 1024), up to 64 heads of query, 1 \
                  of key, D 128; weights [.., N] FLOAT or of the type of query; lengths count up to each sequence in TND, else they are \
                  its own; sparseIndicesOut [.., 1, sparseCount]: the keys of the largest sums of weights times positive products, \
                  then -1; sparseCount 1 to 2048 or 3072 to 8192 by 1024; sparseMode 0 or 3; preTokens and nextTokens 2^63 - 1; \
-                 returnValues not for PA_BSND",
+                 returnValues not for PA_BSND, without it sparseValuesOut is NULL or of any shape and stays as it is",
         source: "ops-transformer attention/lightning_indexer/docs/aclnnLightningIndexer.md",
         plan: indexer,
     },

@@ -12,7 +12,7 @@ use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::row::{Operator, Parameter, input, ints, output, text, unmodelled};
+use crate::operator::row::{Operator, Parameter, input, ints, output, unmodelled};
 use crate::operator::sets::{CONDITIONS, FLOATING, OCTETS, SINGLE};
 use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
@@ -37,17 +37,6 @@ const FORWARD_V2: [Parameter; 12] = {
     let ([query, key, value, drop, mask, prefix, max, sum, softmax, out], [queries, keys]) =
         (FORWARD, STARTS);
     [query, key, value, drop, mask, prefix, queries, keys, max, sum, softmax, out]
-};
-
-/// Ends of packed sequences, which have operators of their own.
-const PACKED: [Parameter; 2] =
-    [unmodelled(ACTUAL_SEQ_Q_LEN_OPTIONAL), unmodelled(ACTUAL_SEQ_KV_LEN_OPTIONAL)];
-
-const FORWARD_V4: [Parameter; 15] = {
-    let ([query, key, value, drop, mask, prefix, max, sum, softmax, out], [queries, keys]) =
-        (FORWARD, STARTS);
-    let ([q_ends, k_ends], layout) = (PACKED, text(SOFTMAX_OUT_LAYOUT));
-    [query, key, value, drop, mask, prefix, q_ends, k_ends, queries, keys, layout, max, sum, softmax, out]
 };
 
 const BACKWARD: [Parameter; 15] = [
@@ -81,36 +70,6 @@ const BACKWARD_V3: [Parameter; 18] = {
     [
         query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, queries, keys, dq, dk, dv, dpse,
         dsink,
-    ]
-};
-
-const BACKWARD_V4: [Parameter; 23] = {
-    let [
-        query,
-        key,
-        value,
-        dy,
-        drop,
-        mask,
-        max,
-        sum,
-        softmax,
-        out,
-        prefix,
-        queries,
-        keys,
-        dq,
-        dk,
-        dv,
-        dpse,
-        dsink,
-    ] = BACKWARD_V3;
-    let ([q_ends, k_ends], layout) = (PACKED, text(SOFTMAX_IN_LAYOUT));
-    let dqr = output(DQ_ROPE_OUT, FLOATING, 1, 4).optional();
-    let dkr = output(DK_ROPE_OUT, FLOATING, 1, 4).optional();
-    [
-        query, key, value, dy, drop, mask, max, sum, softmax, out, prefix, q_ends, k_ends, queries, keys,
-        layout, dq, dk, dv, dqr, dkr, dpse, dsink,
     ]
 };
 
@@ -157,31 +116,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call)),
     },
     Operator {
-        name: "aclnnFlashAttentionScoreV4",
-        parameters: &FORWARD_V4,
-        limits: "as aclnnFlashAttentionScoreV3; tensors of rotated parts and scales NULL; actualSeqQLenOptional and actualSeqKvLenOptional NULL; softmaxOutLayout NULL or empty; outDtype, seed and offset without effect",
-        source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScoreV4.md",
-        plan: |call| {
-            expect_plain(call, SOFTMAX_OUT_LAYOUT)?;
-            call.int_in(PSE_TYPE, 0..=3).and_then(|_| forward(call))
-        },
-    },
-    Operator {
         name: "aclnnFlashAttentionScoreGradV3",
         parameters: &BACKWARD_V3,
         limits: "as aclnnFlashAttentionScoreGradV2; sinkInOptional NULL, dsinkOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV3.md",
         plan: |call| call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call)),
-    },
-    Operator {
-        name: "aclnnFlashAttentionScoreGradV4",
-        parameters: &BACKWARD_V4,
-        limits: "as aclnnFlashAttentionScoreGradV3, and of the further inputs as aclnnFlashAttentionScoreV4; softmaxInLayout NULL or empty",
-        source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGradV4.md",
-        plan: |call| {
-            expect_plain(call, SOFTMAX_IN_LAYOUT)?;
-            call.int_in(PSE_TYPE, 0..=3).and_then(|_| backward(call))
-        },
     },
 ];
 
@@ -224,12 +163,6 @@ pub(crate) fn expect_no_others(call: &OperatorCall) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-/// The statistics have the default layout.
-pub(crate) fn expect_plain(call: &OperatorCall, name: Name<str>) -> Result<(), Refusal> {
-    let layout = call.text_if_given(name)?.unwrap_or_default();
-    call.expect_that(layout.is_empty(), name, "NULL or an empty text", layout)
 }
 
 fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Extents, Extents), Refusal> {

@@ -147,7 +147,7 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     })
 }
 
-/// The shape is that of the columns of the windows of `x`.
+/// The shape has the columns of the windows of `x`.
 fn expect_columns(
     call: &OperatorCall,
     name: Name<CheckedTensor>,

@@ -1,8 +1,8 @@
 //! Cross entropy of a vocabulary that is sharded over the cards, with the product for the logits.
 //!
 //! Computed in f64; logits are rounded to the type of the input before anything reads them. A mask
-//! has a bit per token, highest bit first, as its page writes it. 1 means that another card has the
-//! target.
+//! has a bit per token, lowest bit first, as the reference of its repository packs it. 1 means that
+//! another card has the target.
 
 use crate::lane::Lane;
 use crate::operator::call::OperatorCall;
@@ -26,8 +26,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VOCAB_PARALLEL_LOGITS_OUT_OPTIONAL, HALVES, 2, 2).optional(),
         ],
         limits: "input [T, H], weight [V, H], target and the other outputs [T]; logits [T, V] are input @ weight'; their largest, the sum of the \
-                 exponentials of their distance from it, that distance of the target; targetMaskOut [(T + 7) / 8] marks targets below \
-                 vocabStartIndex or above vocabEndIndex, and what is past T; maskedTargetOut, of the type of target, counts from \
+                 exponentials of their distance from it, that distance of the target; targetMaskOut [(T + 7) / 8], lowest bit first, \
+                 marks targets below vocabStartIndex or from vocabEndIndex on, past T as target 0; vocabEndIndex up to vocabStartIndex + V; maskedTargetOut, of the type of target, counts from \
                  vocabStartIndex, 0 where marked; H up to 65534",
         source: "ops-nn matmul/fused_linear_online_max_sum/docs/aclnnFusedLinearOnlineMaxSum.md",
         plan: max_and_sum,
@@ -63,7 +63,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INPUT_GRAD_OUT, HALVES, 2, 2),
             output(WEIGHT_GRAD_OUT, HALVES, 2, 2),
         ],
-        limits: "gradients of both operators for the loss, with targetMask and maskedTarget of the first; softmaxOptional [T, V], or \
+        limits: "gradients of both operators for the loss, with targetMask, of at least T bits, and maskedTarget of the first; V at least 128; softmaxOptional [T, V], or \
                  logitsMaxOptional and sumExpLogitsOptional [T]; labelSmoothing 0",
         source: "ops-nn matmul/fused_linear_cross_entropy_loss_grad/docs/aclnnFusedLinearCrossEntropyLossGrad.md",
         plan: grad,
@@ -98,7 +98,7 @@ fn max_and_sum(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(TARGET_MASK_OUT, &[tokens.div_ceil(8)], "a bit per token")?;
     call.expect_that(depth <= 65_534, INPUT, "rows of up to 65534", depth)?;
     let start = call.int_in(VOCAB_START_INDEX, 0..=i64::MAX)?;
-    let end = call.int_in(VOCAB_END_INDEX, start..=start.saturating_add(width as i64 - 1))?;
+    let end = call.int_in(VOCAB_END_INDEX, start..=start.saturating_add(width as i64))?;
     let operands = call.slots_of([INPUT, WEIGHT])?;
     let [target, most, sum, predicted] =
         call.slots_of([TARGET, LOGITS_MAX_LOCAL_OUT, SUM_EXP_LOGITS_LOCAL_OUT, PREDICTED_LOGITS_LOCAL_OUT])?;
@@ -106,17 +106,20 @@ fn max_and_sum(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let all = call.slot_if_given(VOCAB_PARALLEL_LOGITS_OUT_OPTIONAL)?;
     CallPlan::new(move |views, _| {
         let (logits, targets) = (logits(views, operands, depth), views.read::<i64>(target));
-        let mut bits = vec![255i64; tokens.div_ceil(8)];
+        let mut bits = vec![if (start..end).contains(&0) { 0i64 } else { 255 }; tokens.div_ceil(8)];
         let mut places = vec![0i64; tokens];
         let mut results = [vec![0f64; tokens], vec![0f64; tokens], vec![0f64; tokens]];
         for (token, row) in logits.chunks_exact(width).enumerate() {
             let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             results[0][token] = largest;
             results[1][token] = row.iter().map(|x| (x - largest).exp()).sum();
-            if (start..=end).contains(&targets[token]) {
+            let bit = 1 << (token % 8);
+            if (start..end).contains(&targets[token]) {
                 places[token] = targets[token] - start;
                 results[2][token] = row[places[token] as usize] - largest;
-                bits[token / 8] &= !(128 >> (token % 8));
+                bits[token / 8] &= !bit;
+            } else {
+                bits[token / 8] |= bit;
             }
         }
         [most, sum, predicted].iter().zip(&results).for_each(|(slot, values)| views.write(*slot, values));
@@ -184,7 +187,9 @@ fn grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         WEIGHT_GRAD_OUT.of("vh"),
     ])?;
     let [tokens, depth, width] = sizes.all(['t', 'h', 'v']);
-    call.expect_shape(TARGET_MASK, &[tokens.div_ceil(8)], "a bit per token")?;
+    let bytes = call.tensor(TARGET_MASK)?.len();
+    call.expect_that(bytes >= tokens.div_ceil(8), TARGET_MASK, "a bit per token", bytes)?;
+    call.expect_that(width >= 128, WEIGHT, "at least 128 words", width)?;
     let shares = call.slot_if_given(SOFTMAX_OPTIONAL)?;
     let statistics = if shares.is_some() {
         None
@@ -207,7 +212,7 @@ fn grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let [x, weight] = operands.map(|slot| views.read::<f64>(slot));
         let mut grads = [vec![0f64; x.len()], vec![0f64; weight.len()]];
         for (token, row) in slopes.chunks_exact_mut(width).enumerate() {
-            if mask[token / 8] & (128 >> (token % 8)) == 0 {
+            if mask[token / 8] & (1 << (token % 8)) == 0 {
                 let place = usize::try_from(target[token]).ok().filter(|&place| place < width);
                 let place = place.ok_or_else(|| {
                     format!("maskedTarget: expected 0 to {}, found {}", width - 1, target[token])

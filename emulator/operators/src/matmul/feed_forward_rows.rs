@@ -1,7 +1,6 @@
 //! Feed-forward networks of one or several experts, low-rank adapters, and rotated quantisation.
 //!
-//! Computed in f64. What a card keeps in its unified buffer between two products is rounded to the
-//! type of `x`.
+//! Computed in f64. Numbers between two products are rounded to the type of `x`.
 
 use crate::dtype::AclType::{self, BF16, F16, F32};
 use crate::lane::Lane;

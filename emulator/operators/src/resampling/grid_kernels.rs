@@ -130,7 +130,7 @@ impl GridSampler {
         }
     }
 
-    /// Returns the places of a point, whose coordinates start with the last dim.
+    /// Returns the places of a point. Its coordinates start with the last dim.
     fn places(&self, point: &[f64]) -> Vec<Place> {
         let dims = self.extents.len();
         let mut places = vec![Place { at: 0, weight: 1.0, slopes: vec![1.0; dims] }];

@@ -74,7 +74,7 @@ fn normalised_sums_have_gradients() {
     let d = |dims: &[usize], values: &[f64]| Data::new(AclType::F32, dims, values).strided();
     let b = |dims: &[usize]| Data::blank(AclType::F32, dims).strided();
     let (mut a, mut c, mut g, mut h) = (d(&[3, 4], &x1), d(&[3, 4], &x2), d(&[4], &gamma), d(&[4], &beta));
-    // The backward pass, with and without a further gradient, and that of the weighted sum.
+    // The backward pass, with and without a further gradient, and of the weighted sum.
     for alpha in [None, Some(1.5)] {
         let scale = alpha.unwrap_or(1.0);
         let total: Vec<f64> = x1.iter().zip(&x2).map(|(x, g)| scale * x + g).collect();

@@ -225,10 +225,11 @@ fn blocks_of_a_cache_are_gathered() {
     let d = |dims: &[usize], values: &[f64]| Data::new(AclType::I8, dims, values).strided();
     for is_sum in [false, true] {
         let (mut k, mut v) = (d(&[3, 2, 2, 2], &keys), d(&[3, 2, 2, 1], &values));
-        let mut tables = Data::new(AclType::I32, &[2, 3], &[9.0, 2.0, 0.0, 1.0, 0.0, 9.0]);
+        let mut tables = Data::new(AclType::I32, &[2, 3], &[9.0, 2.0, 0.0, 9.0, 1.0, 9.0]);
         let lens = if is_sum { vec![0.0, 3.0, 5.0] } else { vec![3.0, 2.0] };
         let mut lens = Data::new(AclType::I32, &[lens.len()], &lens);
-        let mut offset = Data::new(AclType::I32, &[2], &[1.0, 0.0]);
+        // Blocks of 2 tokens: both offsets skip one column.
+        let mut offset = Data::new(AclType::I32, &[2], &[2.0, 3.0]);
         let (mut k_out, mut v_out) = (d(&[6, 2, 2], &[7.0; 24]), d(&[6, 2, 1], &[7.0; 12]));
         let mut call = vec![Arg::T(&mut k), Arg::T(&mut v), Arg::T(&mut tables), Arg::T(&mut lens)];
         call.extend([
@@ -298,6 +299,7 @@ fn an_indexer_chooses_the_keys_of_the_largest_sums() {
         let [mut query_ends, mut key_lens, mut table] = lengths(is_paged);
         let (mut out, mut values) =
             (Data::blank(AclType::I32, &[TOKENS, 1, 4]), Data::blank(half, &[TOKENS, 1, 4]));
+        let mut empty = Data::blank(half, &[0]);
         let mut call = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut weights), Arg::T(&mut query_ends)];
         call.push(Arg::T(&mut key_lens));
         call.push(if is_paged { Arg::T(&mut table) } else { Arg::Null });
@@ -308,7 +310,7 @@ fn an_indexer_chooses_the_keys_of_the_largest_sums() {
             Arg::I(3),
         ]);
         call.extend([Arg::I(i64::MAX), Arg::I(i64::MAX), Arg::B(!is_paged), Arg::T(&mut out)]);
-        call.push(if is_paged { Arg::Null } else { Arg::T(&mut values) });
+        call.push(Arg::T(if is_paged { &mut empty } else { &mut values }));
         run("aclnnLightningIndexer", call).unwrap();
         for token in 0..TOKENS {
             let score = |key: usize| {

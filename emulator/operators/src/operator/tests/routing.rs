@@ -236,21 +236,25 @@ fn maps_permute_tokens_and_back_with_gradients() {
         // The way back weighs the rows and adds the rows of a token.
         let (mut back, mut rows_of, mut ids, mut weights) =
             (blank(&[4, 2]), index(), index(), blank(&[copies]));
-        let mut call = vec![Arg::T(&mut out), Arg::T(&mut sorted), Arg::T(&mut map), Arg::T(&mut p)];
-        call.extend([
-            Arg::B(is_padded),
-            Arg::NoInts,
-            Arg::T(&mut back),
-            Arg::T(&mut rows_of),
-            Arg::T(&mut ids),
-        ]);
-        call.push(Arg::T(&mut weights));
+        let mut call = vec![Arg::T(&mut out), Arg::T(&mut sorted)];
+        call.push(if is_padded { Arg::Null } else { Arg::T(&mut map) });
+        call.extend([Arg::T(&mut p), Arg::B(is_padded), Arg::Ints(&[4, 2])]);
+        call.extend([Arg::T(&mut back), Arg::T(&mut rows_of), Arg::T(&mut ids), Arg::T(&mut weights)]);
         run("aclnnMoeTokenUnpermuteWithRoutingMap", call).unwrap();
         let mut sums = vec![0.0; 8];
         for &(token, expert) in &list {
             (0..2).for_each(|i| sums[token * 2 + i] += x[token * 2 + i] * probs[token * 3 + expert]);
         }
         close(&back.values(), &sums, 1e-5, &what);
+        if is_padded {
+            assert_eq!(weights.values(), own, "{what}");
+        } else {
+            let by_token = (0..12).filter(|&at| MAP[at] == 1.0).map(|at| probs[at]);
+            assert_eq!(weights.values(), by_token.collect::<Vec<_>>());
+            assert_eq!([rows_of.values(), ids.values()], [0; 2].map(|_| index().values()), "unwritten");
+            // The gradient reads the indexes twice, and no tokens.
+            (rows_of, ids) = (sorted.clone(), sorted.clone());
+        }
         let (mut g, mut dx, mut dp) = (d(&[4, 2], &grad[..8]), blank(&[copies, 2]), blank(&[4, 3]));
         let mut call = vec![Arg::T(&mut g), Arg::T(&mut rows_of), Arg::T(&mut ids), Arg::T(&mut map)];
         call.extend([Arg::T(&mut out), Arg::T(&mut p), Arg::B(is_padded), Arg::NoInts]);
@@ -271,6 +275,89 @@ fn maps_permute_tokens_and_back_with_gradients() {
     let mut call = vec![Arg::T(&mut a), Arg::T(&mut uneven), Arg::Null, Arg::I(8), Arg::B(false)];
     call.extend([Arg::T(&mut out), Arg::Null, Arg::T(&mut sorted)]);
     refused("aclnnMoeTokenPermuteWithRoutingMap", call, &["routingMap: expected 2 experts for each token"]);
+}
+
+/// Products are rounded with padding and factors of the type of the tokens alone.
+#[test]
+fn factors_of_another_type_are_rounded_with_the_sums() {
+    let half = AclType::BF16;
+    let x: Vec<f64> = (0..16).map(|i| 1.0 + f64::from(i * 11 % 127) / 128.0).collect();
+    let probs: Vec<f64> = (0..12).map(|i| f64::from(i * 29 % 61 + 1) / 64.0 + 1.0 / 128.0).collect();
+    for (is_padded, factors) in [(false, half), (false, AclType::F32), (true, half), (true, AclType::F32)] {
+        let list = mapped(is_padded.then_some(2));
+        let copies = list.len();
+        let indices: Vec<f64> = if is_padded {
+            list.iter().map(|&(token, _)| token as f64).collect()
+        } else {
+            let mut order: Vec<usize> = (0..copies).collect();
+            order.sort_by_key(|&row| list[row].0);
+            order.into_iter().map(|row| row as f64).collect()
+        };
+        let mut rows = Data::new(half, &[copies, 2], &x[..copies * 2]);
+        let mut sorted = Data::new(AclType::I32, &[copies], &indices);
+        let mut map = Data::new(AclType::I8, &[4, 3], &MAP);
+        let mut p = Data::new(factors, &[4, 3], &probs);
+        let (mut out, mut weights) = (Data::blank(half, &[4, 2]), Data::blank(factors, &[copies]));
+        let (mut rows_of, mut ids) = (sorted.clone(), sorted.clone());
+        let (x, probs) = (rows.values(), p.values());
+        let mut call = vec![Arg::T(&mut rows), Arg::T(&mut sorted), Arg::T(&mut map), Arg::T(&mut p)];
+        call.extend([Arg::B(is_padded), Arg::NoInts, Arg::T(&mut out), Arg::T(&mut rows_of)]);
+        call.extend([Arg::T(&mut ids), Arg::T(&mut weights)]);
+        run("aclnnMoeTokenUnpermuteWithRoutingMap", call).unwrap();
+        let mut sums = vec![0f64; 8];
+        for (row, &(token, expert)) in list.iter().enumerate() {
+            for i in 0..2 {
+                let product = x[row * 2 + i] * probs[token * 3 + expert];
+                let is_rounded = is_padded && factors == half;
+                sums[token * 2 + i] += if is_rounded { product.rounded(half) } else { product };
+            }
+        }
+        let sums: Vec<f64> = sums.into_iter().map(|sum| sum.rounded(half)).collect();
+        assert_eq!(out.values(), sums, "padded {is_padded}, {factors}");
+        let (mut g, mut gp) = (Data::new(half, &[copies, 2], &x[..copies * 2]), weights.clone());
+        let (mut dx, mut dp) = (Data::blank(half, &[4, 2]), Data::blank(factors, &[4, 3]));
+        let mut call = vec![Arg::T(&mut g), Arg::T(&mut gp), Arg::T(&mut sorted), Arg::T(&mut map)];
+        call.extend([Arg::I(3), Arg::I(4), Arg::B(is_padded), Arg::T(&mut dx), Arg::T(&mut dp)]);
+        run("aclnnMoeTokenPermuteWithRoutingMapGrad", call).unwrap();
+        let mut slopes = vec![0.0; 12];
+        let grads = weights.values();
+        list.iter().zip(grads).for_each(|(&(token, expert), grad)| slopes[token * 3 + expert] = grad);
+        assert_eq!(dp.values(), slopes, "padded {is_padded}, {factors}");
+    }
+}
+
+/// A token with one expert leaves its second choice open.
+#[test]
+fn open_choices_are_left_out() {
+    let d = |dims: &[usize], values: &[f64]| Data::new(AclType::F32, dims, values);
+    let (mut rows, mut p) = (d(&[4, 1], &[2.0, 3.0, 5.0, 7.0]), d(&[2, 2], &[0.5, 9.0, 0.25, 4.0]));
+    let mut sorted = Data::new(AclType::I32, &[4], &[0.0, -1.0, 1.0, 2.0]);
+    let mut map = Data::new(AclType::Bool, &[2, 2], &[1.0, 0.0, 1.0, 1.0]);
+    let (mut out, mut weights) = (d(&[2, 1], &[0.0; 2]), d(&[4], &[0.0; 4]));
+    let (mut rows_of, mut ids) = (sorted.clone(), sorted.clone());
+    let mut call = vec![Arg::T(&mut rows), Arg::T(&mut sorted), Arg::T(&mut map), Arg::T(&mut p)];
+    call.extend([Arg::B(false), Arg::NoInts, Arg::T(&mut out), Arg::T(&mut rows_of), Arg::T(&mut ids)]);
+    call.push(Arg::T(&mut weights));
+    run("aclnnMoeTokenUnpermuteWithRoutingMap", call).unwrap();
+    assert_eq!((out.values(), weights.values()), (vec![1.0, 20.75], vec![0.5, 0.0, 0.25, 4.0]));
+    let (mut g, mut dx) = (d(&[2, 1], &[10.0, 100.0]), d(&[4, 1], &[0.0; 4]));
+    let mut dp = d(&[2, 2], &[8.0; 4]);
+    let mut call = vec![Arg::T(&mut g), Arg::T(&mut rows_of), Arg::T(&mut ids), Arg::T(&mut map)];
+    call.extend([Arg::T(&mut rows), Arg::T(&mut p), Arg::B(false), Arg::NoInts]);
+    call.extend([Arg::T(&mut dx), Arg::T(&mut dp)]);
+    run("aclnnMoeTokenUnpermuteWithRoutingMapGrad", call).unwrap();
+    assert_eq!((dx.values(), dp.values()), (vec![5.0, 25.0, 400.0, 0.0], vec![20.0, 0.0, 300.0, 500.0]));
+    let (mut back, call_map) = (d(&[2, 1], &[0.0; 2]), Arg::Null);
+    let mut call = vec![Arg::T(&mut rows), Arg::Null, Arg::T(&mut sorted), call_map, Arg::I(2), Arg::I(2)];
+    call.extend([Arg::B(false), Arg::T(&mut back), Arg::Null]);
+    run("aclnnMoeTokenPermuteWithRoutingMapGrad", call).unwrap();
+    assert_eq!(back.values(), [2.0, 8.0]);
+    let mut wrong = Data::new(AclType::BF16, &[2, 2], &[1.0; 4]);
+    let mut call = vec![Arg::T(&mut rows), Arg::T(&mut sorted), Arg::T(&mut map), Arg::T(&mut wrong)];
+    call.extend([Arg::B(false), Arg::NoInts, Arg::T(&mut out), Arg::T(&mut rows_of), Arg::T(&mut ids)]);
+    call.push(Arg::T(&mut weights));
+    let expected = ["probsOptional: expected FLOAT, or FLOAT with BFLOAT16, found"];
+    refused("aclnnMoeTokenUnpermuteWithRoutingMap", call, &expected);
 }
 
 #[test]
