@@ -135,7 +135,7 @@ fn bad_usage_ends_with_exit_code_2() {
     refused(kernel(&format!("check {KERNEL} --launch add_custom --card 910x")), "no such chip");
     let without =
         |path: &Path| command().env("CXX", path).args(["kernel", "check", KERNEL, "--launch", "x"]).output();
-    refused(without(Path::new("/no/compiler")).unwrap(), "none of /no/compiler compiles C++20 with _Float16");
+    refused(without(Path::new("/no/compiler")).unwrap(), "none of /no/compiler compiles C++17 with _Float16");
     if !has_compiler() {
         return;
     }

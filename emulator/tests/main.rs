@@ -25,7 +25,6 @@ mod processes;
 mod profile;
 mod rules;
 mod runtime;
-mod sources;
 mod stream_ends;
 mod strict;
 mod strict_host;

@@ -661,13 +661,3 @@ fn machines_are_apart() {
     b.synchronize();
     assert_eq!(first.usage()[0].used_bytes, 96);
 }
-
-#[test]
-fn a_device_beyond_the_last_is_refused_with_the_setting_that_adds_it() {
-    let (_emulator, table) = machine(8);
-    let text = refused(&table, call!(table, aclrtSetDevice(8)), 107_001);
-    assert!(
-        text.contains("this machine has devices 0 to 7; set ASCEND_EMULATOR=cards=16 for more"),
-        "{text}"
-    );
-}

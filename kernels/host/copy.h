@@ -25,7 +25,7 @@ inline void check(const Use &use, const Rows &rows, uint64_t max_bytes) {
 template <class T>
 Use global(const GlobalTensor<T> &tensor, const Rows &rows, const Use &use) {
     const uint64_t bytes = (rows.count - 1) * rows.global_pitch + rows.bytes;
-    tensor.check(use, 0, (bytes * (ascend_host::bytes_of<T>(2) == 1 ? 2 : 1) + sizeof(T) - 1) / sizeof(T));
+    tensor.check(use, 0, (bytes + sizeof(T) - 1) / sizeof(T));
     return use;
 }
 
@@ -54,7 +54,7 @@ void in(const char *call, At at, const LocalTensor<T> &dst, const GlobalTensor<T
         std::fill(core.written.begin() + first, core.written.begin() + last, 1);
         for (uint32_t index = 0; padding != nullptr && index < left; ++index)
             std::memcpy(&core.ub[target + index * sizeof(T)], padding, sizeof(T));
-        ascend_host::move_bytes(&core.ub[target + left * sizeof(T)], here, rows.bytes);
+        std::memcpy(&core.ub[target + left * sizeof(T)], here, rows.bytes);
         for (uint32_t index = 0; padding != nullptr && index < right; ++index)
             std::memcpy(&core.ub[target + left * sizeof(T) + rows.bytes + index * sizeof(T)], padding, sizeof(T));
     }
@@ -63,12 +63,10 @@ void in(const char *call, At at, const LocalTensor<T> &dst, const GlobalTensor<T
 enum Atomic { NONE, ADD, MAX, MIN };
 
 template <class T>
-ASCEND_HOST_PLAIN void combine(uint8_t *target, const uint8_t *source, int operation) {
+void combine(uint8_t *target, const uint8_t *source, int operation) {
     T a, b;
     std::memcpy(&a, target, sizeof a), std::memcpy(&b, source, sizeof b);
-    if constexpr (std::is_same_v<T, int4b_t>) {
-        current->fail({"SetAtomic", "", At::here()}, "mask", "an element type of at least a byte", "int4b_t");
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+    if constexpr (std::is_same_v<T, bfloat16_t>) {
         const float x = ToFloat(a), y = ToFloat(b);
         a = ToBfloat16(operation == ADD ? x + y : operation == MAX ? std::max(x, y) : std::min(x, y));
     } else {
@@ -89,7 +87,7 @@ void out(const char *call, At at, const GlobalTensor<T> &dst, const LocalTensor<
         const auto source = uint32_t(src.address + row * rows.local_pitch);
         core.access(from, PIPE_MTE3, time, source, uint32_t(rows.bytes), false);
         uint8_t *here = core.launch->access(to, PIPE_MTE3, time, target, rows.bytes, true, core.atomic != NONE);
-        if (core.atomic == NONE) ascend_host::move_bytes(here, &core.ub[source], rows.bytes);
+        if (core.atomic == NONE) std::memcpy(here, &core.ub[source], rows.bytes);
         else
             for (uint64_t at_byte = 0; at_byte < rows.bytes; at_byte += sizeof(T))
                 combine<T>(here + at_byte, &core.ub[source + at_byte], core.atomic);
@@ -127,12 +125,12 @@ void check_padding(const Use &use, const Padding &pad) {
 template <class T>
 void DataCopy(const LocalTensor<T> &dst, const GlobalTensor<T> &src, uint32_t count, At at = At::here()) {
     copy_detail::in<T>("DataCopy", at, dst, src,
-                       copy_detail::whole({"DataCopy", "dst", at}, ascend_host::bytes_of<T>(count)), 0, 0, nullptr);
+                       copy_detail::whole({"DataCopy", "dst", at}, uint64_t(count) * sizeof(T)), 0, 0, nullptr);
 }
 template <class T>
 void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src, uint32_t count, At at = At::here()) {
     copy_detail::out<T>("DataCopy", at, dst, src,
-                        copy_detail::whole({"DataCopy", "src", at}, ascend_host::bytes_of<T>(count)));
+                        copy_detail::whole({"DataCopy", "src", at}, uint64_t(count) * sizeof(T)));
 }
 template <class T>
 void DataCopy(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const DataCopyParams &params, At at = At::here()) {
@@ -149,7 +147,7 @@ void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src, const DataC
 template <class T>
 void DataCopy(const LocalTensor<T> &dst, const LocalTensor<T> &src, uint32_t count, At at = At::here()) {
     const Use to{"DataCopy", "dst", at}, from{"DataCopy", "src", at};
-    const auto bytes = uint32_t(copy_detail::whole(to, ascend_host::bytes_of<T>(count)).bytes);
+    const auto bytes = uint32_t(copy_detail::whole(to, uint64_t(count) * sizeof(T)).bytes);
     dst.check_aligned(to, bytes), src.check_aligned(from, bytes);
     const uint32_t time = current->begin(to, PIPE_V, (bytes + 255) / 256);
     current->access(from, PIPE_V, time, src.address, bytes, false);
@@ -157,10 +155,9 @@ void DataCopy(const LocalTensor<T> &dst, const LocalTensor<T> &src, uint32_t cou
     std::memmove(&current->ub[dst.address], &current->ub[src.address], bytes);
 }
 
-template <class T, PaddingMode mode = PaddingMode::Normal>
+template <class T>
 void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const DataCopyParams &params,
                  const DataCopyPadParams &pad, At at = At::here()) {
-    static_assert(mode == PaddingMode::Normal, "rows without gaps in the unified buffer are of another chip");
     const Use use{"DataCopyPad", "dst", at};
     copy_detail::check_padding<T>(use, pad);
     const uint32_t left = pad.isPad ? pad.leftPadding : 0, right = pad.isPad ? pad.rightPadding : 0;
@@ -170,10 +167,9 @@ void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const Da
                                            (left + right) * sizeof(T), 65535),
                        left, right, pad.isPad ? &zero : nullptr);
 }
-template <class T, PaddingMode mode = PaddingMode::Normal>
+template <class T>
 void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const DataCopyExtParams &params,
                  const DataCopyPadExtParams<T> &pad, At at = At::here()) {
-    static_assert(mode == PaddingMode::Normal, "rows without gaps in the unified buffer are of another chip");
     const Use use{"DataCopyPad", "dst", at};
     copy_detail::check_padding<T>(use, pad);
     const uint32_t left = pad.isPad ? pad.leftPadding : 0, right = pad.isPad ? pad.rightPadding : 0;
@@ -182,18 +178,16 @@ void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const Da
                                            (left + right) * sizeof(T), copy_detail::MAX_ROW_BYTES),
                        left, right, pad.isPad ? &pad.paddingValue : nullptr);
 }
-template <class T, PaddingMode mode = PaddingMode::Normal>
+template <class T>
 void DataCopyPad(const GlobalTensor<T> &dst, const LocalTensor<T> &src, const DataCopyParams &params,
                  At at = At::here()) {
-    static_assert(mode == PaddingMode::Normal, "rows without gaps in the unified buffer are of another chip");
     copy_detail::out<T>("DataCopyPad", at, dst, src,
                         copy_detail::padded({"DataCopyPad", "src", at}, params.blockCount, params.blockLen,
                                             params.dstStride, params.srcStride, 0, 65535));
 }
-template <class T, PaddingMode mode = PaddingMode::Normal>
+template <class T>
 void DataCopyPad(const GlobalTensor<T> &dst, const LocalTensor<T> &src, const DataCopyExtParams &params,
                  At at = At::here()) {
-    static_assert(mode == PaddingMode::Normal, "rows without gaps in the unified buffer are of another chip");
     copy_detail::out<T>("DataCopyPad", at, dst, src,
                         copy_detail::padded({"DataCopyPad", "src", at}, params.blockCount, params.blockLen,
                                             params.dstStride, params.srcStride, 0, copy_detail::MAX_ROW_BYTES));

@@ -16,9 +16,6 @@
 
 #include "types.h"
 
-// Code of the model itself, which the instrumentation of a kernel's source leaves alone.
-#define ASCEND_HOST_PLAIN __attribute__((no_sanitize("thread")))
-
 namespace ascend_host {
 
 constexpr uint32_t UB_BYTES = 196608, BLOCK = 32, REPEAT = 256, CACHE_LINE = 64;
@@ -26,8 +23,6 @@ constexpr uint32_t UB_BYTES = 196608, BLOCK = 32, REPEAT = 256, CACHE_LINE = 64;
 constexpr uint32_t SELECT_BYTES = 8192;
 constexpr uint32_t MAX_BUFFERS = 64, MAX_BUFFERS_OF_POSITION = 8, EVENT_IDS = 8;
 constexpr int PIPES = 4;
-// Of the scalar unit at global memory: a miss of its cache, and a store into it.
-constexpr uint64_t SCALAR_LOAD_CYCLES = 64, SCALAR_STORE_CYCLES = 1;
 // More calls than any launch of a kernel in its tests makes: a loop that does not end.
 constexpr uint64_t MAX_CALLS = 4'000'000;
 
@@ -77,9 +72,6 @@ std::string text(const Parts &...parts) {
     (append(parts), ...);
     return result;
 }
-
-// Of the model, to or from memory of the card: no access of the kernel.
-ASCEND_HOST_PLAIN inline void move_bytes(void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 // What a pipe knows of the others, and when.
 struct Stamp {
@@ -132,28 +124,10 @@ struct Core {
     std::array<uint8_t, 16> allocated_events{};
     int atomic = 0;
     At atomic_set{};
-    // What `SetVectorMask` and `SetMaskCount` left.
-    std::array<uint64_t, 2> mask{~uint64_t(0), ~uint64_t(0)};
-    bool is_counter = false;
-    // What a cast of int32_t to half multiplies by.
-    float dequantization = 1;
-    // How many elements of each list the last MrgSort took.
-    std::array<uint32_t, 4> merged{};
     uint32_t invalidated = 0;
     std::vector<const void *> dirty;
     At dirty_set{};
-    uint64_t calls = 0, bare_accesses = 0;
-    // The last call, which an access without one is told after.
-    At last{"", 0};
-    // A store through a `__gm__` pointer that has still to reach the memory of the card.
-    uint8_t *pending_from = nullptr, *pending_to = nullptr;
-    uint64_t pending_bytes = 0;
-    // Memory of the core that is not the card's.
-    const uint8_t *ub_begin = ub.data();
-    const char *stack_begin = nullptr;
-    uint64_t stack_bytes = 0;
-    // Set while the model looks at an access, whose own accesses are not the kernel's.
-    bool is_inside = false;
+    uint64_t calls = 0;
 
     // Makes the core new; the buffer is only as large as the last kernel made it.
     void reset(Launch *owner, int number, bool automatic) {
@@ -162,25 +136,14 @@ struct Core {
         launch = owner, index = number, auto_sync = automatic;
         slots.clear(), slots_of_position = {}, used = 0;
         clock = {}, known = {}, busy = {}, free_at = {}, flags = {}, allocated_events = {};
-        mask = {~uint64_t(0), ~uint64_t(0)}, is_counter = false, merged = {}, dequantization = 1;
-        atomic = 0, invalidated = 0, calls = bare_accesses = 0, dirty.clear();
-        last = {"", 0}, pending_bytes = 0, is_inside = false;
+        atomic = 0, invalidated = 0, calls = 0, dirty.clear();
     }
 
     [[noreturn]] void fail(const Use &use, const char *rule, const std::string &expected,
                            const std::string &found) const;
 
-    // Gives the memory of the card what the last store through a pointer left at its address.
-    ASCEND_HOST_PLAIN void settle() {
-        if (pending_bytes == 0) return;
-        std::memcpy(pending_to, pending_from, pending_bytes);
-        pending_bytes = 0;
-    }
-
     // One more operation on a pipe. It is issued when the scalar unit has come there, so it knows what that unit knows.
     uint32_t begin(const Use &use, int pipe, uint64_t cycles) {
-        settle();
-        last = use.at;
         if (++calls > MAX_CALLS) fail(use, "end", "a kernel that ends", text(MAX_CALLS, " calls"));
         join(pipe, known[PIPE_S]);
         free_at[pipe] = std::max(free_at[pipe], free_at[PIPE_S]) + cycles;

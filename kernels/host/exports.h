@@ -3,7 +3,7 @@
 
 #include "library.h"
 
-const AscendHostKernels *ascend_host_kernels_2() {
+const AscendHostKernels *ascend_host_kernels_1() {
     static const std::vector<AscendHostEntry> entries = [] {
         std::vector<AscendHostEntry> all;
         for (const ascend_host::Entry &entry : ascend_host::entries())

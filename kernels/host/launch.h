@@ -1,9 +1,7 @@
 // A launch: global memory with what is known of each byte, and the cores as fibers that a seed interleaves.
 #pragma once
 
-#include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -82,18 +80,11 @@ struct Touch {
 
 struct Counts {
     uint64_t cycles = 0, gm_bytes = 0;
-    // Through `__gm__` pointers.
-    uint64_t bare_loads = 0, bare_stores = 0;
     std::array<uint64_t, PIPES> busy{};
     uint32_t ub_bytes = 0;
 };
 
 constexpr int ANY_CORE = -2;
-
-inline uint64_t page_bytes() {
-    static const auto bytes = uint64_t(sysconf(_SC_PAGESIZE));
-    return bytes;
-}
 
 struct Launch {
     std::string kernel;
@@ -105,14 +96,8 @@ struct Launch {
     FindRegion find_region{};
     // Blocks of the launch, and how many of them run at once.
     int cores = 1, width = MAX_CORES;
-    // Which of its variants the kernel runs as.
-    uint64_t tiling_key = 0;
     uint32_t epoch = 0;
     int arrived = 0;
-    // Tells launches of a thread apart.
-    uint64_t number = next_number();
-    // Pages at addresses of the card whose bytes are elsewhere, made accessible for `bare.h`.
-    std::vector<uint64_t> mirrored{};
     // Of the slowest core; bytes are summed.
     Counts counts;
 
@@ -125,14 +110,6 @@ struct Launch {
 
     Launch(std::string name, std::vector<Region> given) : kernel(std::move(name)) {
         for (Region &region : given) regions.push_back(std::move(region));
-    }
-    Launch(const Launch &) = delete;
-    // The program may not use the addresses of a card.
-    ~Launch() {
-        for (const uint64_t page : mirrored) {
-            void *place = reinterpret_cast<void *>(page * page_bytes());
-            madvise(place, page_bytes(), MADV_DONTNEED), mprotect(place, page_bytes(), PROT_NONE);
-        }
     }
 
     // Runs the kernel's body once a block. Throws the first `Finding`.
@@ -267,29 +244,7 @@ struct Launch {
         return &regions.back();
     }
 
-    // Ends a core whose code cannot be unwound: an instrumented access is no call that may throw.
-    [[noreturn]] void abandon(const std::exception_ptr &why) {
-        if (!failed) failure = why, failed = true;
-        Fiber &fiber = fiber_of(*current);
-        fiber.is_done = true;
-        swapcontext(&fiber.context, &scheduler);
-        std::abort();
-    }
-
-    // The scalar cache may hold what was at an address before another unit wrote there.
-    void check_scalar_cache(const Use &use, const uint8_t *place, uint64_t bytes) {
-        const GlobalBlock &block = find(use, place, bytes).block(uint64_t(place) / BLOCK);
-        if (block.writer >= 0 && block.write_pipe != PIPE_S && current->invalidated <= block.write_epoch)
-            current->fail(use, "order", "DataCacheCleanAndInvalid after the write",
-                          "a line that the scalar cache may hold from before");
-    }
-
   private:
-    static uint64_t next_number() {
-        static thread_local uint64_t last = 0;
-        return ++last;
-    }
-
     // So far beyond a region an address is still told as one of it.
     static constexpr int64_t NEARBY = 1 << 19;
 
@@ -316,7 +271,6 @@ struct Launch {
         for (int index = 0; index < count; ++index) {
             Fiber &fiber = *pool[index];
             fiber.core.reset(this, first + index, auto_sync);
-            fiber.core.stack_begin = fiber.stack.data(), fiber.core.stack_bytes = fiber.stack.size();
             fiber.is_done = fiber.is_waiting = false;
             getcontext(&fiber.context);
             fiber.context.uc_stack.ss_sp = fiber.stack.data();
@@ -385,7 +339,6 @@ struct Launch {
     }
 
     void end_of_core(Core &core) {
-        core.settle();
         for (int pipe = 0; pipe < PIPES; ++pipe) counts.busy[pipe] = std::max(counts.busy[pipe], core.busy[pipe]);
         counts.cycles = std::max(counts.cycles, *std::max_element(core.free_at.begin(), core.free_at.end()));
         counts.ub_bytes = std::max(counts.ub_bytes, core.used);

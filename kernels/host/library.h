@@ -42,8 +42,6 @@ struct AscendHostCounts {
     uint64_t global_bytes;
     // The most unified buffer that a core took.
     uint64_t local_bytes;
-    // Loads and stores through `__gm__` pointers.
-    uint64_t bare_loads, bare_stores;
 };
 
 // The memory that an address lies in or behind: `why` is set where there is none.
@@ -59,8 +57,6 @@ struct AscendHostLaunch {
     // How many blocks run at once; the others follow.
     uint32_t cores;
     uint64_t seed;
-    // Which of its variants the kernel runs as.
-    uint64_t tiling_key;
     // The value of each parameter.
     const uint8_t *const *arguments;
     void *user;
@@ -77,20 +73,13 @@ struct AscendHostKernels {
     void (*run)(uint64_t entry, const AscendHostLaunch *launch);
 };
 
-__attribute__((visibility("default"))) const AscendHostKernels *ascend_host_kernels_2();
+__attribute__((visibility("default"))) const AscendHostKernels *ascend_host_kernels_1();
 }
 
 namespace ascend_host {
 
-// Whether CANN's compiler orders vector and scalar work by itself (`--cce-auto-sync`).
-#ifndef ASCEND_HOST_AUTO_SYNC
-#define ASCEND_HOST_AUTO_SYNC 1
-#endif
-
 struct Entry {
     std::string name, names;
-    // Where its code is.
-    const void *kernel = nullptr;
     std::vector<AscendHostParameter> parameters;
     std::function<void(const uint8_t *const *arguments)> call;
 };
@@ -98,11 +87,6 @@ struct Entry {
 inline std::deque<Entry> &entries() {
     static std::deque<Entry> all;
     return all;
-}
-inline Entry *entry_of(const void *kernel) {
-    for (Entry &entry : entries())
-        if (entry.kernel == kernel) return &entry;
-    return nullptr;
 }
 
 template <class T>
@@ -116,12 +100,8 @@ T argument(const uint8_t *bytes) {
 struct Added {
     template <class... T>
     Added(const char *name, const char *names, void (*kernel)(T...)) {
-        const auto *code = reinterpret_cast<const void *>(kernel);
-        // One that the library launches itself may be known already, by its address.
-        Entry *known = entry_of(code);
-        Entry &entry = known != nullptr ? *known : entries().emplace_back();
-        entry.name = name, entry.names = names, entry.kernel = code;
-        entry.parameters = {{"", sizeof(T), std::is_pointer_v<T>}...};
+        entries().push_back({name, names, {{"", sizeof(T), std::is_pointer_v<T>}...}, {}});
+        Entry &entry = entries().back();
         entry.call = [kernel](const uint8_t *const *arguments) {
             call(kernel, arguments, std::index_sequence_for<T...>{});
         };
@@ -142,19 +122,6 @@ struct Added {
     }
 };
 
-// Adds an instance of a template, named as it was written, if nothing else has.
-template <auto kernel>
-struct Registered {
-    Registered() {
-        if (entry_of(reinterpret_cast<const void *>(kernel)) == nullptr) Added(written().c_str(), "", kernel);
-    }
-    static std::string written() {
-        const std::string text = __PRETTY_FUNCTION__, before = "kernel = ";
-        const size_t begin = text.find(before) + before.size();
-        return text.substr(begin, text.find_last_of(']') - begin);
-    }
-};
-
 inline void tell(const AscendHostLaunch &wanted, const Finding &finding) {
     const AscendHostFinding told{finding.kernel.c_str(), finding.file.c_str(),     finding.call.c_str(),
                                  finding.operand.c_str(), finding.rule.c_str(),    finding.expected.c_str(),
@@ -166,7 +133,6 @@ inline void tell(const AscendHostLaunch &wanted, const Finding &finding) {
 inline void run_entry(uint64_t number, const AscendHostLaunch *wanted) {
     const Entry &entry = entries()[number];
     Launch launch(entry.name, {});
-    launch.tiling_key = wanted->tiling_key;
     launch.width = int(std::min<uint32_t>(wanted->cores, MAX_CORES));
     launch.find_region = [wanted](const uint8_t *place, Region &region, std::string &why) {
         AscendHostMemory memory{};
@@ -187,7 +153,7 @@ inline void run_entry(uint64_t number, const AscendHostLaunch *wanted) {
         if (!why.empty()) launch.refused.push_back({address, why});
     }
     try {
-        launch.run(int(wanted->blocks), wanted->seed, ASCEND_HOST_AUTO_SYNC, [&] { entry.call(wanted->arguments); });
+        launch.run(int(wanted->blocks), wanted->seed, false, [&] { entry.call(wanted->arguments); });
     } catch (const Finding &finding) {
         tell(*wanted, finding);
     } catch (const std::exception &thrown) {
@@ -203,9 +169,7 @@ inline void run_entry(uint64_t number, const AscendHostLaunch *wanted) {
     const AscendHostCounts told{counts.cycles,
                                 {counts.busy[0], counts.busy[1], counts.busy[2], counts.busy[3]},
                                 counts.gm_bytes,
-                                counts.ub_bytes,
-                                counts.bare_loads,
-                                counts.bare_stores};
+                                counts.ub_bytes};
     wanted->counted(wanted->user, &told);
 }
 

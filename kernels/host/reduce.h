@@ -30,33 +30,27 @@ T min_of(const std::vector<T> &values) {
     return *std::min_element(values.begin(), values.end());
 }
 
-// Elements of a repeat that a reduction makes one of.
-enum class Group { Repeat, Block, Pair };
-
-// Reduces each group of a repeat to one element.
-template <class T, bool is_set, class Mask, class F>
+// Reduces each repeat, or with `by_block` each block of it, to one element.
+template <class T, class Mask, class F>
 void reduce(const char *call, At at, const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
-            int32_t dst_stride, int32_t src_block, int32_t src_repeat, Group group, F reduction) {
+            int32_t dst_stride, int32_t src_block, int32_t src_repeat, bool by_block, F reduction) {
     const Use to{call, "dst", at};
-    const Lanes lanes = repeated<is_set>({call, "mask", at}, mask, repeats, sizeof(T));
+    const Lanes lanes = repeated({call, "mask", at}, mask, repeats, sizeof(T));
     const Operand<T> source{src, "src", uint32_t(src_block), uint32_t(src_repeat)};
     const uint32_t time = current->begin(to, PIPE_V, lanes.repeats), per_block = ascend_host::BLOCK / sizeof(T);
     source.touch(call, at, time, lanes, false);
     const auto active = uint32_t(lanes.active.size());
-    // The result of a whole repeat is an element, of its blocks eight, of its pairs half of it.
-    const uint32_t unit = group == Group::Repeat  ? sizeof(T)
-                          : group == Group::Block ? 8 * sizeof(T)
-                                                  : ascend_host::REPEAT / 2;
-    const uint32_t per_group = group == Group::Repeat ? ascend_host::REPEAT : group == Group::Block ? per_block : 2;
-    dst.check_aligned(to, 0, std::min(unit, ascend_host::BLOCK));
+    // The result of a whole repeat is an element, of its blocks eight.
+    const uint32_t unit = by_block ? 8 * sizeof(T) : sizeof(T);
+    dst.check_aligned(to, 0, by_block ? 8 * sizeof(T) : sizeof(T));
     std::vector<T> values;
     for (uint32_t repeat = 0; repeat < lanes.repeats; ++repeat) {
         std::vector<T> results;
         values.clear();
         for (uint32_t index = 0; index < active; ++index) {
             values.push_back(*source.at_lane(lanes, repeat * active + index));
-            const bool is_last =
-                index + 1 == active || lanes.active[index + 1] / per_group != lanes.active[index] / per_group;
+            const bool is_last = index + 1 == active ||
+                                 (by_block && lanes.active[index + 1] / per_block != lanes.active[index] / per_block);
             if (is_last) results.push_back(reduction(values)), values.clear();
         }
         const uint32_t place = repeat * uint32_t(dst_stride) * unit, bytes = uint32_t(results.size() * sizeof(T));
@@ -104,86 +98,22 @@ void reduce_all(const char *call, At at, const LocalTensor<T> &dst, const LocalT
 }  // namespace vector_detail
 
 #define ASCEND_HOST_REDUCE(SUFFIX, FUNCTION)                                                                         \
-    template <class T, bool is_set = true, class Mask>                                                               \
+    template <class T, class Mask>                                                                                   \
+    void WholeReduce##SUFFIX(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,       \
+                             int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride, At at = At::here()) { \
+        vector_detail::reduce("WholeReduce" #SUFFIX, at, dst, src, mask, repeats, dstRepStride, srcBlkStride,        \
+                              srcRepStride, false, vector_detail::FUNCTION<T>);                                      \
+    }                                                                                                                \
+    template <class T, class Mask>                                                                                   \
     void BlockReduce##SUFFIX(const LocalTensor<T> &dst, const LocalTensor<T> &src, int32_t repeats, Mask mask,       \
                              int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride, At at = At::here()) { \
-        vector_detail::reduce<T, is_set>("BlockReduce" #SUFFIX, at, dst, src, mask, repeats, dstRepStride,           \
-                                         srcBlkStride, srcRepStride, vector_detail::Group::Block,                    \
-                                         vector_detail::FUNCTION<T>);                                                \
+        vector_detail::reduce("BlockReduce" #SUFFIX, at, dst, src, mask, repeats, dstRepStride, srcBlkStride,        \
+                              srcRepStride, true, vector_detail::FUNCTION<T>);                                       \
     }
 ASCEND_HOST_REDUCE(Sum, sum_of)
 ASCEND_HOST_REDUCE(Max, max_of)
 ASCEND_HOST_REDUCE(Min, min_of)
 #undef ASCEND_HOST_REDUCE
-
-template <class T, bool is_set = true, class Mask>
-void WholeReduceSum(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
-                    int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride, At at = At::here()) {
-    vector_detail::reduce<T, is_set>("WholeReduceSum", at, dst, src, mask, repeats, dstRepStride, srcBlkStride,
-                                     srcRepStride, vector_detail::Group::Repeat, vector_detail::sum_of<T>);
-}
-template <class T, bool is_set = true, class Mask>
-void PairReduceSum(const LocalTensor<T> &dst, const LocalTensor<T> &src, int32_t repeats, Mask mask,
-                   int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride, At at = At::here()) {
-    vector_detail::reduce<T, is_set>("PairReduceSum", at, dst, src, mask, repeats, dstRepStride, srcBlkStride,
-                                     srcRepStride, vector_detail::Group::Pair, vector_detail::sum_of<T>);
-}
-template <class T, bool is_set = true>
-void RepeatReduceSum(const LocalTensor<T> &dst, const LocalTensor<T> &src, int32_t repeats, int32_t mask,
-                     int32_t dstBlkStride, int32_t srcBlkStride, int32_t dstRepStride, int32_t srcRepStride,
-                     At at = At::here()) {
-    if (dstBlkStride != 0)
-        current->fail({"RepeatReduceSum", "dstBlkStride", at}, "mask", "0, as it is not used", text(dstBlkStride));
-    WholeReduceSum<T, is_set>(dst, src, mask, repeats, dstRepStride, srcBlkStride, srcRepStride, at);
-}
-
-namespace vector_detail {
-
-// The extreme of each repeat, with the index of the first of equals where the order asks for it.
-template <class T, bool is_set, class Mask, class F>
-void extreme(const char *call, At at, const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
-             int32_t dst_stride, int32_t src_block, int32_t src_repeat, ReduceOrder order, F reduction) {
-    const Use to{call, "dst", at};
-    const Lanes lanes = repeated<is_set>({call, "mask", at}, mask, repeats, sizeof(T));
-    const Operand<T> source{src, "src", uint32_t(src_block), uint32_t(src_repeat)};
-    const uint32_t time = current->begin(to, PIPE_V, lanes.repeats);
-    source.touch(call, at, time, lanes, false);
-    const bool has_value = order != ReduceOrder::ORDER_ONLY_INDEX, has_index = order != ReduceOrder::ORDER_ONLY_VALUE;
-    const uint32_t unit = uint32_t(sizeof(T)) * (has_value + has_index), size = lanes.size();
-    const auto active = uint32_t(lanes.active.size());
-    dst.check_aligned(to, 0, sizeof(T));
-    for (uint32_t repeat = 0; repeat < lanes.repeats; ++repeat) {
-        std::vector<T> values;
-        for (uint32_t index = repeat * active; index < std::min(size, (repeat + 1) * active); ++index)
-            values.push_back(*source.at_lane(lanes, index));
-        const T best = reduction(values);
-        const auto found = size_t(std::find(values.begin(), values.end(), best) - values.begin());
-        const uint32_t lane = found < values.size() ? lanes.active[found] : 0, place = repeat * uint32_t(dst_stride) * unit;
-        dst.check(to, place, unit);
-        current->access(to, PIPE_V, time, dst.address + place, unit, true);
-        uint8_t *target = &current->ub[dst.address + place];
-        const bool is_index_first = order == ReduceOrder::ORDER_INDEX_VALUE;
-        if (has_value) std::memcpy(target + (is_index_first ? sizeof(T) : 0), &best, sizeof(T));
-        if (has_index) std::memcpy(target + (has_value && !is_index_first ? sizeof(T) : 0), &lane, sizeof(T));
-    }
-}
-
-}  // namespace vector_detail
-
-template <class T, bool is_set = true, class Mask>
-void WholeReduceMax(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
-                    int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride,
-                    ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, At at = At::here()) {
-    vector_detail::extreme<T, is_set>("WholeReduceMax", at, dst, src, mask, repeats, dstRepStride, srcBlkStride,
-                                      srcRepStride, order, vector_detail::max_of<T>);
-}
-template <class T, bool is_set = true, class Mask>
-void WholeReduceMin(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
-                    int32_t dstRepStride, int32_t srcBlkStride, int32_t srcRepStride,
-                    ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, At at = At::here()) {
-    vector_detail::extreme<T, is_set>("WholeReduceMin", at, dst, src, mask, repeats, dstRepStride, srcBlkStride,
-                                      srcRepStride, order, vector_detail::min_of<T>);
-}
 
 template <class T>
 void ReduceSum(const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &work, int32_t count,

@@ -95,23 +95,4 @@ inline uint32_t launch_by_name(const char *name, uint32_t blocks, void *stream,
     return uint32_t(code);
 }
 
-// A launch in the library's own code: `kernel<<<blocks, nullptr, stream>>>(…)`, which the driver writes as a call.
-template <auto kernel>
-struct Launching;
-template <class... T, void (*kernel)(T...)>
-struct Launching<kernel> {
-    Launching(int64_t number, void *place) : blocks(uint32_t(number)), stream(place) {}
-    uint32_t operator()(T... values) const {
-        (void)registered;
-        const auto *code = reinterpret_cast<const void *>(kernel);
-        return launch_by_name(entry_of(code)->name.c_str(), blocks, stream, {{&values, sizeof(T)}...});
-    }
-
-  private:
-    uint32_t blocks;
-    void *stream;
-    // An instance of a template is listed because it is launched.
-    static inline const Registered<kernel> registered{};
-};
-
 }  // namespace ascend_host

@@ -26,22 +26,16 @@ struct LocalTensor {
     Slot *slot = nullptr;
     uint32_t generation = 0;
 
-    LocalTensor operator[](uint32_t offset) const {
-        return {uint32_t(address + ascend_host::bytes_of<T>(offset)), slot, generation};
-    }
+    LocalTensor operator[](uint32_t offset) const { return {uint32_t(address + offset * sizeof(T)), slot, generation}; }
     uint32_t GetSize() const {
-        return uint32_t(GetLength() * (ascend_host::bytes_of<T>(2) == 1 ? 2 : 1) / sizeof(T));
+        return slot == nullptr ? 0 : (slot->address + slot->bytes - address) / uint32_t(sizeof(T));
     }
-    uint32_t GetLength() const { return slot == nullptr ? 0 : slot->address + slot->bytes - address; }
+    uint32_t GetLength() const { return GetSize() * sizeof(T); }
     template <class U>
     LocalTensor<U> ReinterpretCast() const {
         return {address, slot, generation};
     }
     T *data() const { return reinterpret_cast<T *>(current->ub.data() + address); }
-    T *GetPhyAddr(uint32_t offset = 0) const { return data() + offset; }
-    // The size is that of the buffer; a card's is a note for the programmer.
-    void SetSize(uint32_t) const {}
-    void SetBufferLen(uint32_t) const {}
 
     T GetValue(uint32_t index, At at = At::here()) const {
         const Use use{"GetValue", "of the tensor", at};
@@ -93,32 +87,29 @@ struct GlobalTensor {
     void SetGlobalBuffer(T *buffer, uint64_t elements = ~uint64_t(0)) { pointer = buffer, size = elements; }
     GlobalTensor operator[](uint64_t offset) const {
         GlobalTensor result;
-        result.pointer = reinterpret_cast<T *>(uint64_t(pointer) + ascend_host::bytes_of<T>(offset)), result.size = size;
+        result.pointer = reinterpret_cast<T *>(uint64_t(pointer) + offset * sizeof(T)), result.size = size;
         result.skipped = skipped + offset;
         return result;
     }
     uint64_t GetSize() const { return size; }
     const T *GetPhyAddr() const { return pointer; }
     const T *GetPhyAddr(uint64_t offset) const { return pointer + offset; }
-    template <class Mode>
-    void SetL2CacheHint(Mode) const {}
-    template <class U>
-    GlobalTensor<U> ReinterpretCast() const {
-        GlobalTensor<U> result;
-        result.pointer = reinterpret_cast<U *>(pointer), result.skipped = skipped * sizeof(T) / sizeof(U);
-        result.size = size == ~uint64_t(0) ? size : size * sizeof(T) / sizeof(U);
-        return result;
-    }
+    void SetL2CacheHint(int) const {}
 
     T GetValue(uint64_t index, At at = At::here()) const {
         const Use use{"GetValue", "of global memory", at};
         check(use, index, 1);
-        const uint32_t time = current->begin(use, PIPE_S, ascend_host::SCALAR_LOAD_CYCLES);
+        // A miss of the scalar cache.
+        const uint32_t time = current->begin(use, PIPE_S, 64);
         const auto *place = reinterpret_cast<const uint8_t *>(uint64_t(pointer) + index * sizeof(T));
-        current->launch->check_scalar_cache(use, place, sizeof(T));
+        const auto &block =
+            current->launch->find(use, place, sizeof(T)).block(uint64_t(place) / ascend_host::BLOCK);
+        if (block.writer >= 0 && block.write_pipe != PIPE_S && current->invalidated <= block.write_epoch)
+            current->fail(use, "order", "DataCacheCleanAndInvalid after the write",
+                          "a line that the scalar cache may hold from before");
         const uint8_t *here = current->launch->access(use, PIPE_S, time, place, sizeof(T), false, false);
         T value;
-        ascend_host::move_bytes(&value, here, sizeof value);
+        std::memcpy(&value, here, sizeof value);
         return value;
     }
     void SetValue(uint64_t index, T value, At at = At::here()) const {
@@ -126,10 +117,9 @@ struct GlobalTensor {
         check(use, index, 1);
         auto *place = reinterpret_cast<uint8_t *>(uint64_t(pointer) + index * sizeof(T));
         uint8_t *here =
-            current->launch->access(use, PIPE_S, current->begin(use, PIPE_S, ascend_host::SCALAR_STORE_CYCLES), place,
-                                    sizeof(T), true, false);
+            current->launch->access(use, PIPE_S, current->begin(use, PIPE_S, 1), place, sizeof(T), true, false);
         current->dirty.push_back(line(place)), current->dirty_set = at;
-        ascend_host::move_bytes(here, &value, sizeof value);
+        std::memcpy(here, &value, sizeof value);
     }
     T operator()(uint64_t index, At at = At::here()) const { return GetValue(index, at); }
 
@@ -147,21 +137,14 @@ struct GlobalTensor {
 };
 
 // Writes the scalar cache's lines back and forgets them.
-inline void clean_cache(const char *call, At at, const void *place, bool is_entire) {
-    current->begin({call, "", at}, PIPE_S, 64);
-    current->invalidated = current->launch->epoch + 1;
-    auto &dirty = current->dirty;
-    if (is_entire) dirty.clear();
-    else dirty.erase(std::remove(dirty.begin(), dirty.end(), GlobalTensor<uint8_t>::line(place)), dirty.end());
-}
 template <class T, CacheLine lines, DcciDst target = DcciDst::CACHELINE_OUT>
 void DataCacheCleanAndInvalid(const GlobalTensor<T> &tensor, At at = At::here()) {
-    clean_cache("DataCacheCleanAndInvalid", at, tensor.pointer, lines == CacheLine::ENTIRE_DATA_CACHE);
-}
-// Of the unified buffer, which the scalar cache does not hold.
-template <class T, CacheLine lines, DcciDst target = DcciDst::CACHELINE_OUT>
-void DataCacheCleanAndInvalid(const LocalTensor<T> &, At at = At::here()) {
     current->begin({"DataCacheCleanAndInvalid", "", at}, PIPE_S, 64);
+    current->invalidated = current->launch->epoch + 1;
+    auto &dirty = current->dirty;
+    const void *line = GlobalTensor<T>::line(tensor.pointer);
+    if (lines == CacheLine::ENTIRE_DATA_CACHE) dirty.clear();
+    else dirty.erase(std::remove(dirty.begin(), dirty.end(), line), dirty.end());
 }
 
 template <TPosition position>
@@ -267,21 +250,6 @@ struct TBuf {
     LocalTensor<T> GetWithOffset(uint32_t, uint32_t bytes) const {
         return {slot->address + bytes, slot, 0};
     }
-    // The buffer is always its owner's.
-    template <class T>
-    LocalTensor<T> AllocTensor() const {
-        return Get<T>();
-    }
-    template <class T>
-    void FreeTensor(const LocalTensor<T> &) const {}
-    template <class T>
-    bool EnQue(const LocalTensor<T> &) const {
-        return true;
-    }
-    template <class T>
-    LocalTensor<T> DeQue() const {
-        return Get<T>();
-    }
 };
 
 struct TPipe {
@@ -301,7 +269,6 @@ struct TPipe {
         buffer.slot = take(bytes, SlotState::Fixed, at);
         return true;
     }
-    void Init() {}
     void Destroy() {}
     void Reset() {}
     template <HardEvent event>

@@ -17,15 +17,10 @@
 #endif
 #define __gm__
 #define __ubuf__
-#define __cbuf__
-#define __sync_alias__
 #define __inline__ inline
 #define GM_ADDR uint8_t *
 #define __CCE_AICORE__ 220
 #define __NPU_ARCH__ 2201
-// What the kernel's author expects of a condition; the result does not depend on it.
-#define likely(condition) (condition)
-#define unlikely(condition) (condition)
 
 #ifndef __FLT16_MAX__
 #error "the host model needs a compiler with _Float16: GCC 12 or newer, or clang 15 or newer"
@@ -33,26 +28,10 @@
 
 using half = _Float16;
 
-struct bfloat16_t;
-inline float ToFloat(bfloat16_t value);
-inline bfloat16_t ToBfloat16(float value);
-
 // A bfloat16 is a storage type: the vector unit of this architecture computes nothing in it, so no arithmetic is
-// offered. Constants and values of other types become one by rounding to nearest.
+// offered.
 struct bfloat16_t {
     uint16_t bits;
-
-    bfloat16_t() = default;
-    template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> || std::is_same_v<T, _Float16>>>
-    bfloat16_t(T value) : bits(ToBfloat16(float(value)).bits) {}
-    static bfloat16_t of_bits(uint16_t bits) {
-        bfloat16_t value;
-        value.bits = bits;
-        return value;
-    }
-    explicit operator float() const { return ToFloat(*this); }
-    bool operator==(bfloat16_t other) const { return ToFloat(*this) == ToFloat(other); }
-    bool operator!=(bfloat16_t other) const { return !(*this == other); }
 };
 
 inline float ToFloat(bfloat16_t value) {
@@ -65,21 +44,9 @@ inline float ToFloat(bfloat16_t value) {
 inline bfloat16_t ToBfloat16(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
-    if (value != value) return bfloat16_t::of_bits(uint16_t((bits >> 16) | 0x40));
-    return bfloat16_t::of_bits(uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+    if (value != value) return {uint16_t((bits >> 16) | 0x40)};
+    return {uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
-
-// Two elements a byte, the first in its lower half.
-struct int4b_t {
-    uint8_t bits;
-};
-
-namespace ascend_host {
-template <class T>
-constexpr uint64_t bytes_of(uint64_t elements) {
-    return std::is_same_v<T, int4b_t> ? elements / 2 : elements * sizeof(T);
-}
-}  // namespace ascend_host
 
 enum pipe_t { PIPE_S, PIPE_V, PIPE_MTE2, PIPE_MTE3, PIPE_M, PIPE_MTE1, PIPE_FIX, PIPE_ALL };
 
@@ -90,16 +57,13 @@ using TEventID = int32_t;
 
 namespace AscendC {
 
-enum class TPosition { GM, VECIN, VECOUT, VECCALC, A1, A2, B1, B2, C1, C2, CO1, CO2, LCM, SPM, TSCM };
+enum class TPosition { GM, VECIN, VECOUT, VECCALC };
 using QuePosition = TPosition;
 
 enum class RoundMode { CAST_NONE, CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_ROUND, CAST_TRUNC, CAST_ODD };
 enum class CMPMODE { LT, GT, EQ, LE, GE, NE };
 enum class SELMODE { VSEL_CMPMASK_SPR, VSEL_TENSOR_SCALAR_MODE, VSEL_TENSOR_TENSOR_MODE };
 enum class ReduceOrder { ORDER_VALUE_INDEX, ORDER_INDEX_VALUE, ORDER_ONLY_VALUE, ORDER_ONLY_INDEX };
-enum class CacheMode { CACHE_MODE_DISABLE, CACHE_MODE_NORMAL, CACHE_MODE_LAST, CACHE_MODE_PERSISTENT };
-enum class PaddingMode { Normal, Compact };
-enum class MaskMode { NORMAL, COUNTER };
 enum class CacheLine { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
 enum class DcciDst { CACHELINE_ALL, CACHELINE_UB, CACHELINE_OUT, CACHELINE_ATOMIC };
 

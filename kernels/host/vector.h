@@ -13,10 +13,10 @@ namespace vector_detail {
 struct Lanes {
     bool is_contiguous = true;
     uint32_t count = 0, repeats = 0;
-    // Of one repeat. In counter mode the last repeat may end before.
+    // Of one repeat.
     std::vector<uint8_t> active{};
 
-    uint32_t size() const { return is_contiguous || count != 0 ? count : repeats * uint32_t(active.size()); }
+    uint32_t size() const { return is_contiguous ? count : repeats * uint32_t(active.size()); }
 };
 
 inline Lanes counted(const Use &use, int64_t count) {
@@ -24,44 +24,23 @@ inline Lanes counted(const Use &use, int64_t count) {
         current->fail(use, "range", "a count of elements", text(count));
     return {true, uint32_t(count), 0, {}};
 }
-// Repeats with the mask that a call was given.
-inline Lanes masked(const Use &use, uint64_t mask, int64_t repeats, uint32_t most) {
+// A repeat holds as many elements as the widest of its types has in 256 bytes.
+inline Lanes repeated(const Use &use, uint64_t mask, int64_t repeats, uint32_t widest) {
+    const uint32_t most = ascend_host::REPEAT / widest;
     if (mask < 1 || mask > most) current->fail(use, "mask", text("1 to ", most, " elements a repeat"), text(mask));
+    if (repeats < 0 || repeats > 255) current->fail(use, "mask", "0 to 255 repeats", text(repeats));
     Lanes lanes{false, 0, uint32_t(repeats), {}};
     for (uint64_t index = 0; index < mask; ++index) lanes.active.push_back(uint8_t(index));
     return lanes;
 }
-inline Lanes masked(const Use &use, const uint64_t mask[], int64_t repeats, uint32_t most) {
+inline Lanes repeated(const Use &use, const uint64_t mask[], int64_t repeats, uint32_t widest) {
+    const uint32_t most = ascend_host::REPEAT / widest;
+    if (repeats < 0 || repeats > 255) current->fail(use, "mask", "0 to 255 repeats", text(repeats));
     Lanes lanes{false, 0, uint32_t(repeats), {}};
     for (uint32_t index = 0; index < most; ++index)
         if (mask[index / 64] >> (index % 64) & 1) lanes.active.push_back(uint8_t(index));
     if (lanes.active.empty()) current->fail(use, "mask", "at least a bit of the mask", "none");
     return lanes;
-}
-// In counter mode the mask is the number of all elements, and the number of repeats follows from it.
-inline Lanes counter(const Use &use, uint64_t count, uint32_t most) {
-    if (count > ascend_host::UB_BYTES) current->fail(use, "mask", "a count of elements", text(count));
-    Lanes lanes{false, uint32_t(count), uint32_t((count + most - 1) / most), {}};
-    for (uint32_t index = 0; index < most; ++index) lanes.active.push_back(uint8_t(index));
-    return lanes;
-}
-inline uint64_t first_word(uint64_t mask) { return mask; }
-inline uint64_t first_word(const uint64_t mask[]) { return mask[0]; }
-
-// A repeat holds as many elements as the widest of its types has in 256 bytes. Without `is_set` the mask is that of
-// `SetVectorMask`.
-template <bool is_set, class Mask>
-Lanes repeated(const Use &use, Mask mask, int64_t repeats, uint32_t widest) {
-    const uint32_t most = ascend_host::REPEAT / widest;
-    if (repeats < 0 || repeats > 255) current->fail(use, "mask", "0 to 255 repeats", text(repeats));
-    const std::array<uint64_t, 2> &kept = current->mask;
-    if (current->is_counter) {
-        const Lanes lanes = counter(use, is_set ? first_word(mask) : kept[0], most);
-        return lanes.count == 0 ? Lanes{} : lanes;
-    }
-    if constexpr (is_set && std::is_convertible_v<Mask, uint64_t>) return masked(use, uint64_t(mask), repeats, most);
-    else if constexpr (is_set) return masked(use, mask, repeats, most);
-    else return masked(use, kept.data(), repeats, most);
 }
 
 // One operand with its strides in blocks.
@@ -103,7 +82,7 @@ struct Operand {
 };
 
 inline uint64_t cycles(const Lanes &lanes, uint32_t widest) {
-    return lanes.is_contiguous ? (uint64_t(lanes.count) * widest + 255) / 256 : uint64_t(lanes.repeats);
+    return lanes.is_contiguous ? (uint64_t(lanes.count) * widest + 255) / 256 : lanes.repeats;
 }
 
 // The order in which repeats read and write is not given, so operands may be the same place or apart, and nothing
@@ -151,12 +130,12 @@ constexpr bool is_computable = !std::is_same_v<T, bfloat16_t>;
             vector_detail::Operand<T>{dst, "dst"}, vector_detail::Operand<T>{src0, "src0"},                         \
             vector_detail::Operand<T>{src1, "src1"});                                                               \
     }                                                                                                               \
-    template <class T, bool is_set = true, class Mask>                                                                                  \
+    template <class T, class Mask>                                                                                  \
     void NAME(const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<T> &src1, Mask mask,         \
               int32_t repeats, const BinaryRepeatParams &params, At at = At::here()) {                              \
         static_assert(vector_detail::is_computable<T>, "cast bfloat16_t to float first");                           \
         vector_detail::apply(                                                                                       \
-            #NAME, at, vector_detail::repeated<is_set>({#NAME, "mask", at}, mask, repeats, sizeof(T)),                      \
+            #NAME, at, vector_detail::repeated({#NAME, "mask", at}, mask, repeats, sizeof(T)),                      \
             [](T a, T b) { return T(EXPRESSION); },                                                                 \
             vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},                        \
             vector_detail::Operand<T>{src0, "src0", params.src0BlkStride, params.src0RepStride},                    \
@@ -180,12 +159,12 @@ ASCEND_HOST_BINARY(Or, a | b)
             #NAME, at, vector_detail::counted({#NAME, "count", at}, count), [](T a) { return T(EXPRESSION); }, \
             vector_detail::Operand<T>{dst, "dst"}, vector_detail::Operand<T>{src, "src"});                     \
     }                                                                                                          \
-    template <class T, bool is_set = true, class Mask>                                                                             \
+    template <class T, class Mask>                                                                             \
     void NAME(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,                \
               const UnaryRepeatParams &params, At at = At::here()) {                                           \
         static_assert(vector_detail::is_computable<T>, "cast bfloat16_t to float first");                      \
         vector_detail::apply(                                                                                  \
-            #NAME, at, vector_detail::repeated<is_set>({#NAME, "mask", at}, mask, repeats, sizeof(T)),                 \
+            #NAME, at, vector_detail::repeated({#NAME, "mask", at}, mask, repeats, sizeof(T)),                 \
             [](T a) { return T(EXPRESSION); },                                                                 \
             vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},                   \
             vector_detail::Operand<T>{src, "src", params.srcBlkStride, params.srcRepStride});                  \
@@ -210,12 +189,12 @@ ASCEND_HOST_UNARY(Not, ~a)
             #NAME, at, vector_detail::counted({#NAME, "count", at}, count), [b](T a) { return T(EXPRESSION); }, \
             vector_detail::Operand<T>{dst, "dst"}, vector_detail::Operand<T>{src, "src"});                      \
     }                                                                                                           \
-    template <class T, bool is_set = true, class Mask>                                                                              \
+    template <class T, class Mask>                                                                              \
     void NAME(const LocalTensor<T> &dst, const LocalTensor<T> &src, std::common_type_t<T> b, Mask mask,         \
               int32_t repeats, const UnaryRepeatParams &params, At at = At::here()) {                           \
         static_assert(vector_detail::is_computable<T>, "cast bfloat16_t to float first");                       \
         vector_detail::apply(                                                                                   \
-            #NAME, at, vector_detail::repeated<is_set>({#NAME, "mask", at}, mask, repeats, sizeof(T)),                  \
+            #NAME, at, vector_detail::repeated({#NAME, "mask", at}, mask, repeats, sizeof(T)),                  \
             [b](T a) { return T(EXPRESSION); },                                                                 \
             vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},                    \
             vector_detail::Operand<T>{src, "src", params.srcBlkStride, params.srcRepStride});                   \
@@ -248,11 +227,11 @@ void MulAddDst(const LocalTensor<T> &dst, const LocalTensor<T> &src0, const Loca
         vector_detail::Operand<T>{dst, "dst"}, vector_detail::Operand<T>{src0, "src0"},
         vector_detail::Operand<T>{src1, "src1"});
 }
-template <class T, bool is_set = true, class Mask>
+template <class T, class Mask>
 void MulAddDst(const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<T> &src1, Mask mask,
                int32_t repeats, const BinaryRepeatParams &params, At at = At::here()) {
     vector_detail::apply(
-        "MulAddDst", at, vector_detail::repeated<is_set>({"MulAddDst", "mask", at}, mask, repeats, sizeof(T)),
+        "MulAddDst", at, vector_detail::repeated({"MulAddDst", "mask", at}, mask, repeats, sizeof(T)),
         [](T a, T b, T c) { return T(a + T(b * c)); },
         vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},
         vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},
@@ -265,18 +244,18 @@ void Duplicate(const LocalTensor<T> &dst, std::common_type_t<T> value, int32_t c
         "Duplicate", at, vector_detail::counted({"Duplicate", "count", at}, count), [value] { return value; },
         vector_detail::Operand<T>{dst, "dst"});
 }
-template <class T, bool is_set = true, class Mask>
+template <class T, class Mask>
 void Duplicate(const LocalTensor<T> &dst, std::common_type_t<T> value, Mask mask, int32_t repeats, uint16_t block,
                uint8_t repeat, At at = At::here()) {
     vector_detail::apply(
-        "Duplicate", at, vector_detail::repeated<is_set>({"Duplicate", "mask", at}, mask, repeats, sizeof(T)),
+        "Duplicate", at, vector_detail::repeated({"Duplicate", "mask", at}, mask, repeats, sizeof(T)),
         [value] { return value; }, vector_detail::Operand<T>{dst, "dst", block, repeat});
 }
-template <class T, bool is_set = true, class Mask>
+template <class T, class Mask>
 void Copy(const LocalTensor<T> &dst, const LocalTensor<T> &src, Mask mask, int32_t repeats,
           const CopyRepeatParams &params, At at = At::here()) {
     vector_detail::apply(
-        "Copy", at, vector_detail::repeated<is_set>({"Copy", "mask", at}, mask, repeats, sizeof(T)), [](T a) { return a; },
+        "Copy", at, vector_detail::repeated({"Copy", "mask", at}, mask, repeats, sizeof(T)), [](T a) { return a; },
         vector_detail::Operand<T>{dst, "dst", params.dstStride, params.dstRepeatSize},
         vector_detail::Operand<T>{src, "src", params.srcStride, params.srcRepeatSize});
 }
@@ -343,7 +322,6 @@ D converted(S value, RoundMode mode) {
         return ToBfloat16(mode == RoundMode::CAST_RINT ? float(value) : float(on_grid(float(value), mode, 8, -126)));
     else if constexpr (std::is_same_v<D, half>) {
         const bool is_near = mode == RoundMode::CAST_NONE || mode == RoundMode::CAST_RINT;
-        if constexpr (std::is_same_v<S, int32_t>) return half(float(value) * current->dequantization);
         return is_near ? half(float(value)) : half(float(on_grid(double(float(value)), mode, 11, -14)));
     } else if constexpr (std::is_integral_v<D> && !std::is_integral_v<S>) {
         const double whole = rounded(double(float(value)), mode);
@@ -404,8 +382,6 @@ void compare(const char *call, At at, const LocalTensor<U> &dst, uint32_t count,
 
 }  // namespace vector_detail
 
-inline void SetDeqScale(half scale) { current->dequantization = float(scale); }
-
 template <class D, class S>
 void Cast(const LocalTensor<D> &dst, const LocalTensor<S> &src, RoundMode mode, uint32_t count, At at = At::here()) {
     vector_detail::check_mode<D, S>({"Cast", "mode", at}, mode);
@@ -414,12 +390,12 @@ void Cast(const LocalTensor<D> &dst, const LocalTensor<S> &src, RoundMode mode, 
         [mode](S a) { return vector_detail::converted<D>(a, mode); }, vector_detail::Operand<D>{dst, "dst"},
         vector_detail::Operand<S>{src, "src"});
 }
-template <class D, class S, bool is_set = true, class Mask>
+template <class D, class S, class Mask>
 void Cast(const LocalTensor<D> &dst, const LocalTensor<S> &src, RoundMode mode, Mask mask, int32_t repeats,
           const UnaryRepeatParams &params, At at = At::here()) {
     vector_detail::check_mode<D, S>({"Cast", "mode", at}, mode);
     vector_detail::apply(
-        "Cast", at, vector_detail::repeated<is_set>({"Cast", "mask", at}, mask, repeats, std::max(sizeof(D), sizeof(S))),
+        "Cast", at, vector_detail::repeated({"Cast", "mask", at}, mask, repeats, std::max(sizeof(D), sizeof(S))),
         [mode](S a) { return vector_detail::converted<D>(a, mode); },
         vector_detail::Operand<D>{dst, "dst", params.dstBlkStride, params.dstRepStride},
         vector_detail::Operand<S>{src, "src", params.srcBlkStride, params.srcRepStride});
@@ -530,34 +506,6 @@ void GatherMask(const LocalTensor<T> &dst, const LocalTensor<T> &src, const Loca
     std::copy(packed.begin(), packed.end(), dst.data());
     std::fill_n(current->written.begin() + dst.address, bytes, 1);
     // The count is read from a register once the vector unit is done.
-    current->join(PIPE_S, current->signal(PIPE_V));
-}
-
-// The same with a pattern of the unit: 1 and 2 take every second element from the first and the second, 3 to 6 every
-// fourth from the first to the fourth, 7 all of them.
-template <class T>
-void GatherMask(const LocalTensor<T> &dst, const LocalTensor<T> &src, uint8_t pattern, bool is_counted, uint32_t mask,
-                const GatherMaskParams &params, uint64_t &kept, At at = At::here()) {
-    const Use to{"GatherMask", "dst", at}, from{"GatherMask", "src0", at};
-    if (pattern < 1 || pattern > 7) current->fail({"GatherMask", "src1Pattern", at}, "mask", "1 to 7", text(pattern));
-    const uint32_t each = is_counted ? mask : ascend_host::REPEAT / uint32_t(sizeof(T)), bytes = each * sizeof(T);
-    const uint32_t time = current->begin(to, PIPE_V, uint64_t(params.repeatTimes) * ((bytes + 255) / 256));
-    const uint32_t step = pattern <= 2 ? 2 : pattern == 7 ? 1 : 4;
-    const uint32_t first = pattern <= 2 ? pattern - 1 : pattern == 7 ? 0 : pattern - 3;
-    src.check_aligned(from, 0), dst.check_aligned(to, 0);
-    std::vector<T> packed;
-    for (uint32_t repeat = 0; repeat < params.repeatTimes; ++repeat) {
-        const uint32_t place = repeat * params.src0RepeatStride * ascend_host::BLOCK;
-        src.check(from, place, bytes);
-        current->access(from, PIPE_V, time, src.address + place, bytes, false);
-        const T *values = src[place / uint32_t(sizeof(T))].data();
-        for (uint32_t index = first; index < each; index += step) packed.push_back(values[index]);
-    }
-    kept = packed.size();
-    const auto written = uint32_t(packed.size() * sizeof(T));
-    dst.check(to, 0, written);
-    current->access(to, PIPE_V, time, dst.address, written, true);
-    std::copy(packed.begin(), packed.end(), dst.data());
     current->join(PIPE_S, current->signal(PIPE_V));
 }
 

@@ -3,10 +3,6 @@
 
 #include "check.h"
 
-// Functions of the library that launch a kernel.
-int32_t launch_increment(uint32_t blocks, void *stream, int32_t *x);
-void launch_negate(uint32_t blocks, void *stream, int32_t *x);
-
 static void launch() {
     constexpr uint32_t count = 16 * 8;
     aclrtStream stream = nullptr;
@@ -28,29 +24,10 @@ static void launch() {
     CHECK(aclrtResetDevice(0));
 }
 
-static void launch_inside() {
-    aclrtStream stream = nullptr;
-    void *memory = nullptr;
-    int32_t host[24] = {};
-    CHECK(aclrtSetDevice(0));
-    CHECK(aclrtCreateStream(&stream));
-    CHECK(aclrtMalloc(&memory, sizeof host, ACL_MEM_MALLOC_HUGE_FIRST));
-    CHECK(aclrtMemcpy(memory, sizeof host, host, sizeof host, ACL_MEMCPY_HOST_TO_DEVICE));
-    CHECK(launch_increment(3, stream, static_cast<int32_t *>(memory)));
-    CHECK(launch_increment(3, stream, static_cast<int32_t *>(memory)));
-    launch_negate(2, stream, static_cast<int32_t *>(memory));
-    CHECK(aclrtSynchronizeStream(stream));
-    CHECK(aclrtMemcpy(host, sizeof host, memory, sizeof host, ACL_MEMCPY_DEVICE_TO_HOST));
-    EXPECT(host[0] == -2 && host[8] == -2 && host[16] == 2 && host[1] == 0);
-    CHECK(aclrtDestroyStream(stream));
-    CHECK(aclrtResetDevice(0));
-}
-
 int main() {
     CHECK(aclInit(nullptr));
     launch();
     launch();
-    launch_inside();
     printf("launched by its name\n");
     return 0;
 }

@@ -8,13 +8,13 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::device::{
     self, Buffer, Cann, Device, ErrorKind, Kernel, KernelArgument, KernelBinary, Stream,
 };
-use ascend_tp::emulator::compiler::KernelEntry;
+use ascend_tp::emulator::compiler::{Compiler, KernelEntry};
 use ascend_tp::emulator::{Config, Emulator, KernelFinding, KernelRun, Mode, Soc};
 use ascend_tp_machine::{OperatorCost, Profile};
 use serde::Serialize;
 
 use super::argument::{self, KernelValue, MemoryArgument, MemorySource, MemoryUse};
-use super::{CheckOptions, input, signature, tell_notes};
+use super::{CheckOptions, input, signature};
 use crate::failure::{Failure, Outcome};
 use crate::site::{chip, keep};
 use crate::{files, note, print_json, print_report};
@@ -27,8 +27,6 @@ struct KernelReport {
     orders: u64,
     findings: Vec<CheckFinding>,
     cost: LaunchCost,
-    /// What is legal, but slow.
-    note: Option<String>,
 }
 
 /// A broken rule of the vector cores, or wrong use of a buffer.
@@ -78,12 +76,11 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let values: Vec<PreparedValue> =
         options.arguments.iter().filter_map(|argument| keep(given(argument), &mut problems)).collect();
     let Some(soc) = soc.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
-    let compiler = options.source.compiler()?.with_checked_pointers();
+    let compiler = Compiler::find().map_err(input)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder").map_err(Failure::Input)?;
     let library = folder.path().join("libkernels.so");
     let sources = std::slice::from_ref(&options.file);
     let entries = compiler.build(sources, &options.source.options, &library).map_err(input)?;
-    tell_notes(&entries);
     let entry = find(&entries, options)?;
     let prepared = PreparedLaunch { values, names: entry.params.clone() };
     let bench = KernelBench::open(soc, &library, &options.launch)?;
@@ -102,8 +99,8 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     }
     let run = last.unwrap_or_default();
     let cost = cost(soc, &run);
-    let (kernel, blocks, note) = (options.launch.clone(), options.blocks, run.note());
-    let report = KernelReport { kernel, blocks, orders, findings, cost, note };
+    let report =
+        KernelReport { kernel: options.launch.clone(), blocks: options.blocks, orders, findings, cost };
     if options.json {
         print_json(&report)?;
     } else {
@@ -131,12 +128,7 @@ fn given(argument: &KernelValue) -> Result<PreparedValue, Diagnostics> {
 
 fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a KernelEntry, Failure> {
     let known = || entries.iter().map(signature).collect::<String>().trim_end().replace('\n', ", ");
-    let is_it = |entry: &&KernelEntry| {
-        let variant = options.launch.strip_prefix(&entry.name).and_then(|rest| rest.strip_prefix('_'));
-        entry.name == options.launch || variant.is_some_and(|key| key.parse::<u64>().is_ok())
-    };
-    let named = entries.iter().find(|entry| entry.name == options.launch);
-    let entry = named.or_else(|| entries.iter().find(is_it)).ok_or_else(|| {
+    let entry = entries.iter().find(|entry| entry.name == options.launch).ok_or_else(|| {
         Diagnostics::from(
             Diagnostic::new("--launch", "no such kernel").expected(known()).found(&options.launch),
         )
@@ -373,9 +365,6 @@ fn text(report: &KernelReport, soc: Soc) -> String {
             soc.name(),
             cost.bound,
         );
-    }
-    if let Some(note) = &report.note {
-        text += &format!("note: {note}\n");
     }
     text
 }

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ascend_tp::base::Diagnostics;
-use ascend_tp::emulator::compiler::{AutoSync, CompileError, Compiler, KernelEntry};
+use ascend_tp::emulator::compiler::{CompileError, Compiler, KernelEntry};
 use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
-use super::{files, note, print_report};
+use super::{files, print_report};
 use argument::KernelValue;
 
 pub(super) const EXAMPLES: &str = "\
@@ -44,24 +44,6 @@ struct SourceOptions {
     /// Option for the compiler, such as -DNAME=1 or -Ifolder. Can be repeated
     #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<OsString>,
-    /// Whether CANN's compiler inserts synchronisations of the vector and the scalar unit
-    /// (--cce-auto-sync): on or off
-    #[arg(long, value_name = "WHEN", default_value = "on", value_parser = auto_sync)]
-    auto_sync: AutoSync,
-}
-
-impl SourceOptions {
-    fn compiler(&self) -> Result<Compiler, Failure> {
-        Ok(Compiler::find().map_err(input)?.with_auto_sync(self.auto_sync))
-    }
-}
-
-fn auto_sync(text: &str) -> Result<AutoSync, String> {
-    match text {
-        "on" => Ok(AutoSync::On),
-        "off" => Ok(AutoSync::Off),
-        _ => Err("expected on or off".to_owned()),
-    }
 }
 
 #[derive(Debug, Args)]
@@ -109,10 +91,6 @@ struct BuildOptions {
     /// launches it by `ACLRT_LAUNCH_KERNEL(NAME)`
     #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
-    /// Check and count each access through a `__gm__` pointer, as `kernel check` does. The kernels
-    /// run 20 to 60 times as long
-    #[arg(long)]
-    check_pointers: bool,
     #[command(flatten)]
     source: SourceOptions,
 }
@@ -124,8 +102,7 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
             if let Some(folder) = &options.headers {
                 files::check_folder("--headers", folder).map_err(Diagnostics::from)?;
             }
-            let compiler = options.source.compiler()?;
-            let compiler = if options.check_pointers { compiler.with_checked_pointers() } else { compiler };
+            let compiler = Compiler::find().map_err(input)?;
             let entries =
                 compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
             if let Some(folder) = &options.headers {
@@ -134,20 +111,8 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
                     files::write("--headers", &path, |out| out.write_all(entry.header().as_bytes()))?;
                 }
             }
-            tell_notes(&entries);
             print_report(&entries.iter().map(signature).collect::<String>())?;
             Ok(Outcome::Done)
-        }
-    }
-}
-
-/// Sources share their notes among their kernels.
-fn tell_notes(entries: &[KernelEntry]) {
-    let mut told: Vec<&String> = Vec::new();
-    for text in entries.iter().flat_map(|entry| &entry.notes) {
-        if !told.contains(&text) {
-            note(text);
-            told.push(text);
         }
     }
 }

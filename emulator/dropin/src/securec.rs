@@ -21,23 +21,6 @@ unsafe extern "C" {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn strcpy_s(to: *mut c_char, room: usize, from: *const c_char) -> c_int {
-    if to.is_null() || from.is_null() || room == 0 {
-        return INVALID;
-    }
-    // SAFETY: not NULL, so the caller's string; at most `room` bytes are read.
-    let len = unsafe { libc::strnlen(from, room) };
-    if len == room {
-        // SAFETY: the buffer has at least one byte.
-        unsafe { to.write(0) };
-        return RANGE;
-    }
-    // SAFETY: the string and its NUL fit; the two buffers may overlap.
-    unsafe { std::ptr::copy(from, to, len + 1) };
-    0
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn vsnprintf_s(
     to: *mut c_char,
     room: usize,
@@ -130,55 +113,135 @@ unsafe extern "C" fn memset_s(to: *mut c_void, room: usize, value: c_int, count:
     if count > room { RANGE + CLEARED } else { 0 }
 }
 
-/// Copies at most `count` characters of `from` to `to + at`, and a NUL.
+/// Makes the text in `to` empty and returns the code that says so.
 ///
 /// # Safety
 ///
-/// `to` has `room` bytes, and `from` is text or has `count` characters.
-unsafe fn append(to: *mut c_char, at: usize, room: usize, from: *const c_char, count: usize) -> c_int {
-    // SAFETY: at most `count` characters of the text are read.
-    let len = unsafe { libc::strnlen(from, count.min(room - at)) };
-    if len >= room - at {
-        // SAFETY: the buffer has at least one byte.
-        unsafe { to.write(0) };
-        return RANGE + CLEARED;
+/// `to` has at least one byte.
+unsafe fn emptied(to: *mut c_char, code: c_int) -> c_int {
+    // SAFETY: the caller promises this room.
+    unsafe { to.write(0) };
+    code + CLEARED
+}
+
+/// Returns the error code of arguments if every function of texts refuses them.
+///
+/// # Safety
+///
+/// `to` is NULL or has `room` bytes.
+unsafe fn refused(to: *mut c_char, room: usize, from: *const c_char, count: usize) -> Option<c_int> {
+    if room == 0 || room > MAX_MEMORY {
+        return Some(RANGE);
     }
-    // SAFETY: `at` is inside the buffer.
-    let end = unsafe { to.add(at) };
-    // SAFETY: the characters fit behind `at`; both texts may overlap.
-    unsafe { std::ptr::copy(from, end, len) };
-    // SAFETY: the NUL fits behind the characters.
-    let end = unsafe { end.add(len) };
-    // SAFETY: as above.
-    unsafe { end.write(0) };
-    0
+    if to.is_null() {
+        return Some(INVALID);
+    }
+    let code = if from.is_null() {
+        INVALID
+    } else if count > MAX_MEMORY {
+        RANGE
+    } else {
+        return None;
+    };
+    // SAFETY: the buffer is not NULL, and `room` is at least 1.
+    Some(unsafe { emptied(to, code) })
+}
+
+/// Returns whether a text of `len` characters and its NUL share bytes with the target's `used`
+/// bytes.
+fn shares(to: *const c_char, used: usize, from: *const c_char, len: usize) -> bool {
+    let (to, from) = (to.addr(), from.addr());
+    (to < from && to + used >= from) || (from < to && from + len >= to)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn strcpy_s(to: *mut c_char, room: usize, from: *const c_char) -> c_int {
+    // SAFETY: the contract is the same. A text with as many characters as the buffer does not fit.
+    unsafe { strncpy_s(to, room, from, room) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strncpy_s(to: *mut c_char, room: usize, from: *const c_char, count: usize) -> c_int {
-    if to.is_null() || from.is_null() || room == 0 || room > MAX_MEMORY {
-        return INVALID;
+    // SAFETY: the buffer is the caller's.
+    if let Some(code) = unsafe { refused(to, room, from, count) } {
+        return code;
     }
-    // SAFETY: not NULL, so the caller's text and buffer.
-    unsafe { append(to, 0, room, from, count) }
+    // SAFETY: the text is the caller's; the call reads at most `count` characters.
+    let len = unsafe { libc::strnlen(from, count.min(room)) };
+    let code = if len == room {
+        RANGE
+    } else if shares(to, len, from, len) {
+        OVERLAP
+    } else {
+        // SAFETY: the characters and the NUL fit.
+        unsafe { put(to, from, len) };
+        return 0;
+    };
+    // SAFETY: the buffer has at least one byte.
+    unsafe { emptied(to, code) }
+}
+
+/// Writes `len` characters and a NUL.
+///
+/// # Safety
+///
+/// `from` has `len` characters, and `to` has room for one more.
+unsafe fn put(to: *mut c_char, from: *const c_char, len: usize) {
+    // SAFETY: the caller promises both ranges, and they may be the same.
+    unsafe { std::ptr::copy(from, to, len) };
+    // SAFETY: the caller promises this room.
+    let end = unsafe { to.add(len) };
+    // SAFETY: the caller promises this room.
+    unsafe { end.write(0) };
+}
+
+/// Appends at most `count` characters to a text.
+///
+/// # Safety
+///
+/// `to` has `room` bytes, and its text `at`. `from` is a text or has `count` characters.
+unsafe fn append(to: *mut c_char, at: usize, room: usize, from: *const c_char, count: usize) -> c_int {
+    // SAFETY: the caller's text; the call reads at most `count` characters.
+    let len = unsafe { libc::strnlen(from, count) };
+    let is_behind = to.addr() + at <= from.addr();
+    let is_shared = shares(to, at + len, from, len);
+    let code = if at == room && (is_behind || !is_shared) {
+        INVALID
+    } else if is_shared {
+        OVERLAP
+    } else if at + len >= room || to.cast_const() == from {
+        RANGE
+    } else {
+        // SAFETY: the text in the buffer ends before `room`.
+        let end = unsafe { to.add(at) };
+        // SAFETY: the characters and the NUL fit behind `at`.
+        unsafe { put(end, from, len) };
+        return 0;
+    };
+    // SAFETY: the buffer has at least one byte.
+    unsafe { emptied(to, code) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strncat_s(to: *mut c_char, room: usize, from: *const c_char, count: usize) -> c_int {
-    if to.is_null() || from.is_null() || room == 0 || room > MAX_MEMORY {
-        return INVALID;
+    // SAFETY: the buffer is the caller's.
+    if let Some(code) = unsafe { refused(to, room, from, count) } {
+        return code;
     }
-    // SAFETY: not NULL, so the caller's buffer; at most `room` bytes are read.
+    // SAFETY: the buffer is the caller's; the call reads at most `room` bytes.
     let at = unsafe { libc::strnlen(to, room) };
-    if at == room {
-        return INVALID;
-    }
-    // SAFETY: as above; the text in the buffer ends before `room`.
+    // SAFETY: the text is the caller's.
     unsafe { append(to, at, room, from, count) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strcat_s(to: *mut c_char, room: usize, from: *const c_char) -> c_int {
-    // SAFETY: the same contract, with no limit of the characters.
-    unsafe { strncat_s(to, room, from, usize::MAX) }
+    // SAFETY: the buffer is the caller's.
+    if let Some(code) = unsafe { refused(to, room, from, 0) } {
+        return code;
+    }
+    // SAFETY: the buffer is the caller's; the call reads at most `room` bytes.
+    let at = unsafe { libc::strnlen(to, room) };
+    // SAFETY: the text is the caller's. A longer text does not fit.
+    unsafe { append(to, at, room, from, room - at) }
 }

@@ -336,9 +336,6 @@ impl Machine {
             if let Some(watcher) = watcher {
                 watcher(&run);
             }
-            if let (Some(strict), Some(note)) = (machine.strict(), run.note()) {
-                strict.tell_note(&Report::new(ReportKind::Kernel, note, Vec::new()));
-            }
             let Some(finding) = run.finding else { return Ok(()) };
             if let Some(strict) = machine.strict() {
                 let sites = site.iter().cloned().collect();

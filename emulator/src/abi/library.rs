@@ -18,7 +18,7 @@ use crate::runtime::compiled::{
 };
 
 /// The number changes when the structures change.
-const ENTRY: &str = "ascend_host_kernels_2";
+const ENTRY: &str = "ascend_host_kernels_1";
 
 /// Prefix in every version.
 const ENTRY_OF_ANY_VERSION: &[u8] = b"ascend_host_kernels_";
@@ -58,8 +58,6 @@ struct LibraryCounts {
     busy: [u64; 4],
     global_bytes: u64,
     local_bytes: u64,
-    bare_loads: u64,
-    bare_stores: u64,
 }
 
 #[repr(C)]
@@ -76,7 +74,6 @@ struct LibraryLaunch {
     blocks: u32,
     cores: u32,
     seed: u64,
-    tiling_key: u64,
     arguments: *const *const u8,
     user: *mut c_void,
     find: unsafe extern "C" fn(*mut c_void, u64, *mut LibraryMemory) -> i32,
@@ -214,7 +211,7 @@ impl CompiledLibrary for LoadedLibrary {
         &self.entries
     }
 
-    fn run(&self, entry: usize, tiling_key: u64, launch: &mut CompiledLaunch<'_>) {
+    fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>) {
         let arguments: Vec<*const u8> = launch.arguments.iter().map(|value| value.as_ptr()).collect();
         let (blocks, cores, seed) = (launch.blocks, launch.cores, launch.seed);
         let mut running = RunningLaunch { launch, names: Vec::new() };
@@ -222,7 +219,6 @@ impl CompiledLibrary for LoadedLibrary {
             blocks,
             cores,
             seed,
-            tiling_key,
             arguments: arguments.as_ptr(),
             user: (&raw mut running).cast(),
             find,
@@ -291,7 +287,6 @@ unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
     let run = &mut running.launch.run;
     (run.cycles, run.busy_cycles) = (counts.cycles, counts.busy);
     (run.global_bytes, run.local_bytes) = (counts.global_bytes, counts.local_bytes);
-    (run.bare_loads, run.bare_stores) = (counts.bare_loads, counts.bare_stores);
 }
 
 unsafe extern "C" fn found(user: *mut c_void, finding: *const LibraryFinding) {

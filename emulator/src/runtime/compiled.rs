@@ -35,8 +35,7 @@ pub(crate) struct CompiledParam {
 pub(crate) trait CompiledLibrary: fmt::Debug + Send + Sync {
     fn entries(&self) -> &[CompiledEntry];
 
-    /// `tiling_key` selects a variant of the entry.
-    fn run(&self, entry: usize, tiling_key: u64, launch: &mut CompiledLaunch<'_>);
+    fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>);
 }
 
 pub(crate) struct CompiledLaunch<'a> {
@@ -73,10 +72,6 @@ pub struct KernelRun {
     pub global_bytes: u64,
     /// Maximum unified buffer use of a core, in bytes.
     pub local_bytes: u64,
-    /// Number of loads through `__gm__` pointers, without a `GlobalTensor`.
-    pub bare_loads: u64,
-    /// Number of stores through `__gm__` pointers.
-    pub bare_stores: u64,
     /// Touched global memory. Each contiguous range appears once per kind of access.
     pub touched: Vec<KernelTouch>,
     /// The broken rule that ended the kernel.
@@ -110,7 +105,7 @@ pub struct KernelFinding {
     /// Operand of `call` that refers to the memory.
     pub operand: String,
     /// Kind of rule: `alignment`, `range`, `unwritten`, `queue`, `order`, `flag`, `mask`, `cores`,
-    /// `end`, `trap`.
+    /// `end`.
     pub rule: String,
     /// Value or state that the rule expects.
     pub expected: String,
@@ -120,20 +115,6 @@ pub struct KernelFinding {
     pub is_hang: bool,
     /// The whole finding in one sentence.
     pub text: String,
-}
-
-impl KernelRun {
-    /// Returns a note about accesses through `__gm__` pointers. They are legal, but slow.
-    #[must_use]
-    pub fn note(&self) -> Option<String> {
-        (self.bare_loads + self.bare_stores != 0).then(|| {
-            format!(
-                "{}: {} loads and {} stores through `__gm__` pointers: each is an access of the scalar unit, and a \
-                 store stays in its cache until the kernel ends or cleans it; use DataCopy",
-                self.kernel, self.bare_loads, self.bare_stores
-            )
-        })
-    }
 }
 
 impl KernelFinding {
@@ -147,7 +128,6 @@ impl KernelFinding {
 pub(crate) struct CompiledCall {
     pub(crate) library: Arc<dyn CompiledLibrary>,
     pub(crate) entry: usize,
-    pub(crate) tiling_key: u64,
 }
 
 impl CompiledCall {
@@ -259,7 +239,7 @@ impl CompiledCall {
         let LaunchPlace { blocks, cores, seed, .. } = *place;
         let mut launch =
             CompiledLaunch { blocks, cores, seed, arguments: &values.bytes, find: &mut find, run };
-        self.library.run(self.entry, self.tiling_key, &mut launch);
+        self.library.run(self.entry, &mut launch);
         let run = launch.run;
         let accesses = accesses(&run, &found);
         (run, accesses)

@@ -16,14 +16,9 @@ impl MachineState {
                 self.runtime.cards[card as usize].lost.clone().map_or(Ok(card), Err)
             }
             _ => {
-                let last = self.runtime.cards.len() - 1;
-                // A machine has at most 1,024 cards.
-                let more = u32::try_from(ordinal).ok().filter(|card| *card < 1024).map(|card| {
-                    format!("; set ASCEND_EMULATOR=cards={} for more", (card + 1).next_power_of_two())
-                });
                 let what = format!(
-                    "no device {ordinal}: this machine has devices 0 to {last}{}",
-                    more.unwrap_or_default()
+                    "no device {ordinal}: this machine has devices 0 to {}",
+                    self.runtime.cards.len() - 1
                 );
                 Err(Failure::new(code::INVALID_DEVICE, what))
             }

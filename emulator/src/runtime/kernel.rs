@@ -334,20 +334,13 @@ impl KernelFunction {
     }
 }
 
-/// `NAME_7` is the kernel `NAME` with the tiling key 7, if no kernel has the whole name.
 fn find_entry(library: &Arc<dyn CompiledLibrary>, name: &str) -> Result<CompiledCall, Failure> {
     let entries = library.entries();
-    let named = |name: &str| entries.iter().position(|entry| entry.name == name);
-    let variant = || {
-        let (kernel, key) = name.rsplit_once('_')?;
-        Some((named(kernel)?, key.parse().ok()?))
-    };
-    let found = named(name).map(|entry| (entry, 0)).or_else(variant);
-    let (entry, tiling_key) = found.ok_or_else(|| {
+    let entry = entries.iter().position(|entry| entry.name == name).ok_or_else(|| {
         let known: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
         Failure::new(code::KERNEL_NOT_FOUND, format!("the library has no kernel {name:?}, it has {known:?}"))
     })?;
-    Ok(CompiledCall { library: Arc::clone(library), entry, tiling_key })
+    Ok(CompiledCall { library: Arc::clone(library), entry })
 }
 
 fn out_of_turn(list: u64, what: &str) -> Failure {
