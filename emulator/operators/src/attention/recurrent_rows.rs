@@ -31,7 +31,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, HALF, 3, 3),
         ],
         limits: "query and key [T, Nk, Dk], value and out [T, Nv, Dv], beta and g [T, Nv], gk [T, Nv, Dk], stateRef [blocks, Nv, Dv, Dk], \
-                 ssmStateIndices [T]; Nv up to 256 and a multiple of Nk, Dk and Dv up to 512, lengths 1 to 8 with the sum T; token i leaves its \
+                 ssmStateIndices [T]; Nv up to 256 and a multiple of Nk, Dk and Dv up to 512, lengths 1 to 8 with the sum T, at least T blocks; token i leaves its \
                  state in block ssmStateIndices[i]; a sequence starts from the block of its token numAcceptedTokens - 1, or 0",
         source: "ops-transformer attention/recurrent_gated_delta_rule/docs/aclnnRecurrentGatedDeltaRule.md",
         plan: recurrent,
@@ -146,6 +146,7 @@ fn recurrent(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     ])?;
     let heads = Heads::of(call, &sizes, 256, 512)?;
     let [tokens, blocks] = sizes.all(['t', 'b']);
+    call.expect_that(blocks >= tokens, STATE_REF, &format!("at least {tokens} blocks"), blocks)?;
     let [query, key, value, beta, states, out] =
         call.slots_of([QUERY, KEY, VALUE, BETA_TENSOR, STATE_REF, OUT])?;
     let [lengths, places] = call.slots_of([ACTUAL_SEQ_LENGTHS_TENSOR, SSM_STATE_INDICES])?;

@@ -26,7 +26,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(SPARSE_INDICES_OUT, WHOLE32, 3, 4),
             output(SPARSE_VALUES_OUT, HALVES, 1, 4).optional(),
         ],
-        limits: "layoutQuery BSND or TND, layoutKey BSND, TND or PA_BSND (blocks of a multiple of 16 keys up to 1024), up to 64 heads of query, 1 \
+        limits: "layoutQuery BSND or TND, layoutKey the same or PA_BSND (blocks of a multiple of 16 keys up to 1024, and blockTable), up to 64 heads of query, 1 \
                  of key, D 128; weights [.., N] FLOAT or of the type of query; lengths count up to each sequence in TND, else they are \
                  its own; sparseIndicesOut [.., 1, sparseCount]: the keys of the largest sums of weights times positive products, \
                  then -1; sparseCount 1 to 2048 or 3072 to 8192 by 1024; sparseMode 0 or 3; preTokens and nextTokens 2^63 - 1; \
@@ -119,6 +119,9 @@ impl Layouts {
         let (layout, keys) = known(key_text, key).ok_or_else(|| {
             call.refuse(KEY, format!("expected BSND, TND or PA_BSND, found {key_text}, {key:?}"))
         })?;
+        let is_paged = matches!(layout, TokenLayout::Paged { .. });
+        let is_known = is_paged || key_text == query_text;
+        call.expect_that(is_known, key_layout, &format!("{query_text} or PA_BSND"), key_text)?;
         let of_query = call.tensor_if_given(ACTUAL_SEQ_LENGTHS_QUERY_OPTIONAL)?;
         let batch = match (query_layout, of_query) {
             (TokenLayout::Packed, Some(ends)) => ends.len(),
@@ -133,6 +136,12 @@ impl Layouts {
             }
         }
         let table = call.tensor_if_given(BLOCK_TABLE_OPTIONAL)?;
+        call.expect_that(
+            is_paged || table.is_none(),
+            BLOCK_TABLE_OPTIONAL,
+            "NULL without PA_BSND",
+            "a tensor",
+        )?;
         match layout {
             TokenLayout::Padded { .. } => {
                 call.expect_that(key[0] == batch, KEY, &format!("{batch} sequences"), key[0])?;

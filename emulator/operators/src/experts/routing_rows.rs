@@ -35,7 +35,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
                  offsetOptional [1]), 1 (scaleOptional NULL or [active experts, H]); dropPadMode 0: expandedXOut [min(N K, activeNum) or N K, H], \
                  choices outside activeExpertRangeOptional are left out; dropPadMode 1: expandedXOut [expertNum, expertCapacity, H], all experts, \
                  expertTokensNumType 1; expertTokensNumType 0 ends, 1 numbers, 2 pairs of an expert with tokens and their number, in \
-                 [expertNum, 2]; rowIdxType 0: row of each choice, -1 if none; 1: choice of each row; what has no row is not written",
+                 [expertNum, 2], expertNum up to 5120; offsetOptional is read for quantMode 0 alone; rowIdxType 0: row of each choice, -1 if none; 1: choice of each row; what has no row is not written",
         source: "ops-transformer moe/moe_init_routing_v3/docs/aclnnMoeInitRoutingV3.md",
         plan: third,
     },
@@ -84,8 +84,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         ],
         limits: "tokens [A, H] by rank and then by expert, expertTokenNumPerRank [ranks, experts] with the sum A; permuteTokensOut by expert \
                  and then by rank, permuteTokenIdxOut [A] its rows of tokens; scales [A] likewise; expertTokenNumOut [experts] of the type of \
-                 expertTokenNumPerRank; expertTokenNumType 1, idxType 0",
-        source: "ops-transformer moe/moe_re_routing, aclnnMoeReRouting",
+                 expertTokenNumPerRank; expertTokenNumType 1, idxType 0; H below 16384",
+        source: "ops-transformer moe/moe_re_routing/README.md, aclnnMoeReRouting",
         plan: regroup,
     },
 ];
@@ -316,7 +316,7 @@ impl Counting {
         }
         let kind = call.int_in(EXPERT_TOKENS_NUM_TYPE, if is_padded { 1..=1 } else { 0..=2 })?;
         let shape = if kind == 2 {
-            vec![call.int(EXPERT_NUM)? as usize, 2]
+            vec![call.int_in(EXPERT_NUM, 1..=5_120)? as usize, 2]
         } else {
             vec![(range.end - range.start) as usize]
         };
@@ -456,6 +456,7 @@ fn regroup(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.int_in(EXPERT_TOKEN_NUM_TYPE, 1..=1)?;
     call.int_in(IDX_TYPE, 0..=0)?;
     let [count, width, ranks, number] = sizes.all(['a', 'h', 'r', 'e']);
+    call.expect_that((1..16_384).contains(&width), TOKENS, "rows of 1 to 16383", width)?;
     let scales = call.slot_if_given(PER_TOKEN_SCALES_OPTIONAL)?;
     let scales_out = call.slot_if_given(PERMUTE_PER_TOKEN_SCALES_OUT)?;
     if scales.is_some() {

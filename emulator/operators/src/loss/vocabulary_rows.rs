@@ -35,17 +35,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFusedCrossEntropyLossWithMaxSum",
         parameters: &[
-            input(LOGITS_MAX, FLOATING, 1, 1),
-            input(SUM_EXP_LOGITS, FLOATING, 1, 1),
-            input(PREDICTED_LOGITS, FLOATING, 1, 1),
-            input(INPUT_OPTIONAL, SINGLE, 2, 2).optional(),
-            input(WEIGHT_OPTIONAL, SINGLE, 2, 2).optional(),
+            input(LOGITS_MAX, SINGLE, 1, 1),
+            input(SUM_EXP_LOGITS, SINGLE, 1, 1),
+            input(PREDICTED_LOGITS, SINGLE, 1, 1),
             input(VOCAB_PARALLEL_LOGITS_OPTIONAL, FLOATING, 2, 2).optional(),
             output(LOSS_OUT, SINGLE, 1, 1),
             output(SOFT_MAX_OUT_OPTIONAL, SINGLE, 2, 2).optional(),
         ],
         limits: "lossOut is log(sumExpLogits) - predictedLogits, all [T]; softMaxOutOptional [T, V] of vocabParallelLogitsOptional, both or none; \
-                 inputOptional and weightOptional are not read; labelSmoothing 0",
+                 inputOptional and weightOptional NULL; labelSmoothing 0",
         source: "ops-nn loss/fused_cross_entropy_loss_with_max_sum/docs/aclnnFusedCrossEntropyLossWithMaxSum.md",
         plan: loss,
     },
@@ -140,7 +138,6 @@ fn loss(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         "a tensor with vocabParallelLogitsOptional",
         shares.is_some(),
     )?;
-    call.expect_type_of(LOGITS_MAX, &[SUM_EXP_LOGITS, PREDICTED_LOGITS])?;
     let sizes = call.sizes(&[
         LOGITS_MAX.of("t"),
         SUM_EXP_LOGITS.of("t"),

@@ -12,6 +12,7 @@ use crate::operator::sets::{HALVES, INDEX64, SINGLE, WHOLE32};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 
 const BIASES: &[AclType] = &[F16, F32];
+const HALF: &[AclType] = &[F16];
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -26,7 +27,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(Y, HALVES, 2, 8),
         ],
         limits: FEED_FORWARD,
-        source: "CANN 8.1 aclnn API reference, aclnnFFNV2",
+        source: "ops-transformer ffn/ffn/docs/aclnnFFNV2.md",
         plan: |call| {
             let told = call.ints_if_given(EXPERT_TOKENS_ARRAY)?.filter(|told| !told.is_empty());
             feed_forward(call, [BIAS1, BIAS2], told.map(|told| Groups::Told(told.to_vec())))
@@ -53,17 +54,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAddLora",
         parameters: &[
-            input(Y, HALVES, 2, 2),
-            input(X, HALVES, 2, 2),
-            input(WEIGHT_B, HALVES, 4, 4),
+            input(Y, HALF, 2, 2),
+            input(X, HALF, 2, 2),
+            input(WEIGHT_B, HALF, 4, 4),
             input(INDICES, WHOLE32, 1, 1),
-            input(WEIGHT_A_OPTIONAL, HALVES, 4, 4).optional(),
-            output(OUT, HALVES, 2, 2),
+            input(WEIGHT_A_OPTIONAL, HALF, 4, 4).optional(),
+            output(OUT, HALF, 2, 2),
         ],
         limits: "y and out [B, H3], x [B, H1], weightAOptional [W, L, R, H1], weightB [W, L, H2, R], indices [B] within W; without \
                  weightAOptional x is [B, R]; out is y, and in its columns from yOffset on, as many as ySliceSize H2, scale weightB \
-                 weightA x is added; layerIdx within L; one element type",
-        source: "CANN 8.1 aclnn API reference, aclnnAddLora",
+                 weightA x is added; layerIdx within L; H1, H2, H3 and R multiples of 16, H2 and H3 up to 131072, R up to 128, W and L up to 32",
+        source: "ops-math math/add_lora/docs/aclnnAddLora.md",
         plan: add_lora,
     },
     Operator {
@@ -75,7 +76,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, WHOLE32, 3, 3),
             output(QUANT_SCALE, SINGLE, 1, 1),
         ],
-        limits: "x [K, M, N] with N a multiple of 8, kroneckerP1 [M, M], kroneckerP2 [N, N]; quantScale [K] is the largest magnitude of \
+        limits: "x [K, M, N] with N a multiple of 8, K up to 262144, M and N up to 256, kroneckerP1 [M, M], kroneckerP2 [N, N]; quantScale [K] is the largest magnitude of \
                  kroneckerP1 @ x @ kroneckerP2 times clipRatio over 7, clipRatio above 0 and up to 1; out [K, M, N / 8] has eight integers of \
                  4 bits per word, the first lowest, to nearest; one element type",
         source: "ops-nn quant/flat_quant/docs/aclnnFlatQuant.md",
@@ -83,10 +84,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-const FEED_FORWARD: &str = "x [.., K1], weight1 [K1, N1], weight2 [N1 or, for activations with a gate, N1 / 2, N2], y [.., N2]; biases [N1] and [N2]; with \
-                            expertTokens of E experts, weights and biases have E as first dim, x two dims, and expertTokens the numbers of rows or, with \
-                            tokensIndexFlag, the ends; activation gelu, relu, fastgelu, silu, and without experts geglu, swiglu, reglu; one element type, \
-                            biases FLOAT16, FLOAT for BFLOAT16; scales and offsets NULL; innerPrecise 0 or 1";
+const FEED_FORWARD: &str = "x [.., K1], weight1 [K1, N1], weight2 [K2 = N1 or, for activations with a gate, N1 / 2, K1], y [.., K1]; K1 and K2 below 65536; biases [N1] and [K1]; with \
+                            expertTokens of E experts, up to 256, weights and biases have E as first dim, x two dims, and expertTokens the numbers of all rows or, with \
+                            tokensIndexFlag, the ends; activation gelu, relu, fastgelu, silu, and without experts, for FLOAT16 and innerPrecise 1, geglu, swiglu, reglu; one element type, \
+                            biases FLOAT16, FLOAT for BFLOAT16; scales and offsets NULL; innerPrecise 0, or 1 for FLOAT16";
 
 /// Numbers of rows of the experts.
 #[derive(Clone, Debug)]
@@ -130,6 +131,16 @@ fn product(x: &[f64], depth: usize, weight: &[f64], bias: Option<&[f64]>) -> Vec
     x.chunks_exact(depth.max(1)).flat_map(|row| (0..width).map(move |column| value(row, column))).collect()
 }
 
+/// Gates and the form of the computation exclude types and experts.
+fn expect_form(call: &OperatorCall, is_gated: bool, has_experts: bool) -> Result<(), Refusal> {
+    let of = call.tensor(X)?.dtype;
+    let is_fast = call.int_in(INNER_PRECISE, 0..=1)? == 1;
+    call.expect_that(of == F16 || !is_fast, INNER_PRECISE, "0 for BFLOAT16", 1)?;
+    let is_known = !is_gated || !has_experts && is_fast;
+    let expected = "gelu, relu, fastgelu or silu, or no experts and FLOAT16 with innerPrecise 1";
+    call.expect_that(is_known, ACTIVATION, expected, "a gate")
+}
+
 fn feed_forward(
     call: &OperatorCall,
     biases: [Name<CheckedTensor>; 2],
@@ -137,7 +148,6 @@ fn feed_forward(
 ) -> Result<CallPlan, Refusal> {
     call.expect_type_of(X, &[WEIGHT1, WEIGHT2, Y])?;
     call.expect_elements(&[X, WEIGHT1, WEIGHT2])?;
-    call.int_in(INNER_PRECISE, 0..=1)?;
     let of_bias = if call.tensor(X)?.dtype == BF16 { F32 } else { F16 };
     for name in biases {
         if call.tensor_if_given(name)?.is_some() {
@@ -146,12 +156,7 @@ fn feed_forward(
     }
     let (activation, is_gated) = activation(call)?;
     let has_experts = groups.is_some();
-    call.expect_that(
-        !is_gated || !has_experts,
-        ACTIVATION,
-        "gelu, relu, fastgelu or silu for experts",
-        "a gate",
-    )?;
+    expect_form(call, is_gated, has_experts)?;
     let [first, second, of_first, of_second] =
         if has_experts { ["ekn", "ehm", "en", "em"] } else { ["kn", "hm", "n", "m"] };
     let sizes = call.sizes(&[
@@ -165,7 +170,10 @@ fn feed_forward(
     let [depth, width, hidden, last] = sizes.all(['k', 'n', 'h', 'm']);
     let expected = if is_gated { width / 2 } else { width };
     call.expect_that(hidden == expected, WEIGHT2, &format!("{expected} rows"), hidden)?;
+    call.expect_that(last == depth, WEIGHT2, &format!("{depth} columns, as x has"), last)?;
+    call.expect_that(depth.max(hidden) < 65_536, WEIGHT1, "K1 and K2 below 65536", [depth, hidden])?;
     let experts = if has_experts { sizes.of('e') } else { 1 };
+    call.expect_that(experts <= 256, WEIGHT1, "up to 256 experts", experts)?;
     if let Some(Groups::Told(told)) = &groups {
         call.expect_that(told.len() == experts, EXPERT_TOKENS_ARRAY, &format!("{experts} numbers"), told)?;
     }
@@ -221,6 +229,9 @@ fn parts(
             return Err(format!("expertTokens: expected numbers of at least 0, found ends {ends:?}"));
         }
     }
+    if ends.last() != Some(&(rows as i64)) {
+        return Err(format!("expertTokens: expected all {rows} rows, found the ends {ends:?}"));
+    }
     crate::matmul::grouped_rows::group_parts("expertTokens", &ends, rows)
 }
 
@@ -238,8 +249,14 @@ fn add_lora(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [columns, adapters, layers, height, rank] = sizes.all(['o', 'w', 'l', 'h', 'r']);
     call.expect_elements(&[Y, X, WEIGHT_B])?;
     let depth = if has_first { sizes.of('i') } else { rank };
+    for (name, size, most) in [(Y, columns, 131_072), (WEIGHT_B, height, 131_072), (WEIGHT_B, rank, 128)] {
+        let fits = size.is_multiple_of(16) && size <= most;
+        call.expect_that(fits, name, &format!("a multiple of 16 up to {most}"), size)?;
+    }
+    call.expect_that(depth.is_multiple_of(16), X, "a multiple of 16", depth)?;
+    call.expect_that(adapters.max(layers) <= 32, WEIGHT_B, "W and L up to 32", [adapters, layers])?;
     let layer = call.int_in(LAYER_IDX, 0..=layers as i64 - 1)? as usize;
-    let first = call.int_in(Y_OFFSET, 0..=columns as i64)? as usize;
+    let first = call.int_in(Y_OFFSET, 0..=columns as i64 - 1)? as usize;
     let size = call.int_in(Y_SLICE_SIZE, height as i64..=height as i64)? as usize;
     call.expect_that(
         first + size <= columns,
@@ -291,6 +308,9 @@ fn flat_quant(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         QUANT_SCALE.of("k"),
     ])?;
     let [rows, columns, words] = sizes.all(['m', 'n', 'w']);
+    let count = sizes.of('k');
+    call.expect_that(count <= 262_144, X, "up to 262144 matrices", count)?;
+    call.expect_that(rows.max(columns) <= 256, X, "up to 256 rows and columns", [rows, columns])?;
     call.expect_that(columns == 8 * words, OUT, &format!("{} words", columns / 8), words)?;
     let ratio = call.float(CLIP_RATIO)?;
     call.expect_that(ratio > 0.0 && ratio <= 1.0, CLIP_RATIO, "more than 0 and at most 1", ratio)?;

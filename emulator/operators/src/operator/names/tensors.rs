@@ -178,7 +178,6 @@ names! {
         INPUT "input",
         INPUT_GRAD "inputGrad",
         INPUT_GRAD_OUT "inputGradOut",
-        INPUT_OPTIONAL "inputOptional",
         INPUT_POSITIONS "inputPositions",
         INPUT_TENSOR "inputTensor",
         INPUT_TOKENS "inputTokens",

@@ -89,6 +89,13 @@ fn states_follow_the_delta_rule_token_by_token() {
         let found = if is_chunked { &last } else { &states };
         close(&out.values(), &outs, precision(AclType::BF16), "outputs");
         close(&found.values(), &blocks_now, precision(AclType::BF16), "states");
+        if !is_chunked {
+            let mut few = Data::blank(AclType::BF16, &[3, values, height, width]);
+            let mut call = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut c), Arg::T(&mut strength)];
+            call.extend([Arg::T(&mut few), Arg::T(&mut lengths), Arg::T(&mut places), Arg::Null, Arg::Null]);
+            call.extend([Arg::Null, Arg::F(0.5), Arg::T(&mut out)]);
+            refused("aclnnRecurrentGatedDeltaRule", call, &["stateRef: expected at least 4 blocks, found 3"]);
+        }
         let mut long = Data::new(AclType::I32, &[2], &[3.0, 2.0]);
         let mut call =
             vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut c), Arg::T(&mut strength), Arg::T(&mut states)];
@@ -312,6 +319,15 @@ fn an_indexer_chooses_the_keys_of_the_largest_sums() {
         call.extend([Arg::I(i64::MAX), Arg::I(i64::MAX), Arg::B(!is_paged), Arg::T(&mut out)]);
         call.push(Arg::T(if is_paged { &mut empty } else { &mut values }));
         run("aclnnLightningIndexer", call).unwrap();
+        if !is_paged {
+            let mut call =
+                vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut weights), Arg::T(&mut query_ends)];
+            call.extend([Arg::T(&mut key_lens), Arg::T(&mut table), Arg::Text("TND"), Arg::Text("TND")]);
+            call.extend([Arg::I(4), Arg::I(3), Arg::I(i64::MAX), Arg::I(i64::MAX), Arg::B(false)]);
+            call.extend([Arg::T(&mut out), Arg::T(&mut empty)]);
+            let expected = ["blockTableOptional: expected NULL without PA_BSND"];
+            refused("aclnnLightningIndexer", call, &expected);
+        }
         for token in 0..TOKENS {
             let score = |key: usize| {
                 let row = &k[of_key(SEQUENCES[token], key) * 128..][..128];

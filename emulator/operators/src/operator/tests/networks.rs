@@ -127,27 +127,27 @@ fn products_before_an_exchange_have_an_addend_and_scales() {
 }
 
 #[test]
-fn networks_of_experts_and_adapters() {
-    let (x, w1, w2) = (varied(3 * 4, 1), varied(2 * 4 * 6, 2), varied(2 * 6 * 2, 3));
-    let (b1, b2) = (varied(2 * 6, 4), varied(2 * 2, 5));
+fn feed_forward_networks_have_experts_or_gates() {
+    let (x, w1, w2) = (varied(3 * 4, 1), varied(2 * 4 * 6, 2), varied(2 * 6 * 4, 3));
+    let (b1, b2) = (varied(2 * 6, 4), varied(2 * 4, 5));
     let half = |dims: &[usize], values: &[f64]| Data::new(AclType::F16, dims, values).strided();
     let value = |row: usize, column: usize, expert: usize, hidden: &dyn Fn(&[f64]) -> Vec<f64>| {
         let inner = |n: usize| {
             (0..4).map(|k| x[row * 4 + k] * w1[expert * 24 + k * 6 + n]).sum::<f64>() + b1[expert * 6 + n]
         };
         let gated = hidden(&(0..6).map(inner).collect::<Vec<_>>());
-        let sum: f64 = gated.iter().enumerate().map(|(n, h)| h * w2[expert * 12 + n * 2 + column]).sum();
-        sum + b2[expert * 2 + column]
+        let sum: f64 = gated.iter().enumerate().map(|(n, h)| h * w2[expert * 24 + n * 4 + column]).sum();
+        sum + b2[expert * 4 + column]
     };
     let silu = |x: f64| x / (1.0 + (-x).exp());
     let plain = |inner: &[f64]| inner.iter().map(|x| x.max(0.0)).collect::<Vec<f64>>();
     for (name, are_ends) in [("aclnnFFNV2", false), ("aclnnFFNV3", true)] {
         let is_second = name == "aclnnFFNV2";
         let (mut a, mut first, mut second) =
-            (half(&[3, 4], &x), half(&[2, 4, 6], &w1), half(&[2, 6, 2], &w2));
-        let (mut c1, mut c2) = (half(&[2, 6], &b1), half(&[2, 2], &b2));
+            (half(&[3, 4], &x), half(&[2, 4, 6], &w1), half(&[2, 6, 4], &w2));
+        let (mut c1, mut c2) = (half(&[2, 6], &b1), half(&[2, 4], &b2));
         let mut counts = Data::new(AclType::I64, &[2], &[1.0, 3.0]);
-        let mut out = Data::blank(AclType::F16, &[3, 2]);
+        let mut out = Data::blank(AclType::F16, &[3, 4]);
         let mut call =
             vec![("x", Arg::T(&mut a)), ("weight1", Arg::T(&mut first)), ("weight2", Arg::T(&mut second))];
         if is_second {
@@ -166,47 +166,63 @@ fn networks_of_experts_and_adapters() {
             ("y", Arg::T(&mut out)),
         ]);
         run(name, named(name, call)).unwrap();
-        let expected: Vec<f64> = (0..6).map(|i| value(i / 2, i % 2, usize::from(i > 1), &plain)).collect();
+        let expected: Vec<f64> = (0..12).map(|i| value(i / 4, i % 4, usize::from(i > 3), &plain)).collect();
         close(&out.values(), &expected, 4e-3, name);
     }
     let (mut a, mut first, mut second) =
-        (half(&[3, 4], &x), half(&[4, 6], &w1[..24]), half(&[3, 2], &w2[..6]));
-    let (mut c1, mut c2) = (half(&[6], &b1[..6]), half(&[2], &b2[..2]));
-    let mut out = Data::blank(AclType::F16, &[3, 2]);
-    let mut call =
-        vec![("x", Arg::T(&mut a)), ("weight1", Arg::T(&mut first)), ("weight2", Arg::T(&mut second))];
-    call.extend([
-        ("bias1", Arg::T(&mut c1)),
-        ("bias2", Arg::T(&mut c2)),
-        ("activation", Arg::Text("swiglu")),
-    ]);
-    call.extend([("tokensIndexFlag", Arg::B(false)), ("y", Arg::T(&mut out))]);
-    run("aclnnFFNV2", named("aclnnFFNV2", call)).unwrap();
+        (half(&[3, 4], &x), half(&[4, 6], &w1[..24]), half(&[3, 4], &w2[..12]));
+    let (mut c1, mut c2) = (half(&[6], &b1[..6]), half(&[4], &b2[..4]));
+    let mut out = Data::blank(AclType::F16, &[3, 4]);
+    for precise in [0, 1] {
+        let mut call =
+            vec![("x", Arg::T(&mut a)), ("weight1", Arg::T(&mut first)), ("weight2", Arg::T(&mut second))];
+        call.extend([
+            ("bias1", Arg::T(&mut c1)),
+            ("bias2", Arg::T(&mut c2)),
+            ("activation", Arg::Text("swiglu")),
+            ("innerPrecise", Arg::I(precise)),
+        ]);
+        call.extend([("tokensIndexFlag", Arg::B(false)), ("y", Arg::T(&mut out))]);
+        let call = named("aclnnFFNV2", call);
+        if precise == 0 {
+            refused("aclnnFFNV2", call, &["activation: expected", "with innerPrecise 1, found \"a gate\""]);
+        } else {
+            run("aclnnFFNV2", call).unwrap();
+        }
+    }
     let gated = |inner: &[f64]| (0..3).map(|n| silu(inner[n]) * inner[3 + n]).collect::<Vec<f64>>();
-    close(&out.values(), &(0..6).map(|i| value(i / 2, i % 2, 0, &gated)).collect::<Vec<_>>(), 4e-3, "gate");
+    close(&out.values(), &(0..12).map(|i| value(i / 4, i % 4, 0, &gated)).collect::<Vec<_>>(), 4e-3, "gate");
+}
 
+#[test]
+fn adapters_are_added_to_a_slice_of_the_columns() {
+    let half = |dims: &[usize], values: &[f64]| Data::new(AclType::F16, dims, values).strided();
     let (y, x, wa, wb) =
-        (varied(2 * 5, 1), varied(2 * 3, 2), varied(3 * 2 * 2 * 3, 3), varied(3 * 2 * 4 * 2, 4));
-    let (mut base, mut a) = (half(&[2, 5], &y), half(&[2, 3], &x));
-    let (mut down, mut up) = (half(&[3, 2, 2, 3], &wa), half(&[3, 2, 4, 2], &wb));
+        (varied(2 * 48, 1), counted(2 * 16, 2), counted(6 * 16 * 16, 3), counted(6 * 32 * 16, 4));
+    let (mut base, mut a) = (half(&[2, 48], &y), half(&[2, 16], &x));
+    let (mut down, mut up) = (half(&[3, 2, 16, 16], &wa), half(&[3, 2, 32, 16], &wb));
     let mut index = Data::new(AclType::I32, &[2], &[2.0, 0.0]);
-    let mut out = Data::blank(AclType::F16, &[2, 5]);
+    let mut out = Data::blank(AclType::F16, &[2, 48]);
     let mut call = vec![
         ("y", Arg::T(&mut base)),
         ("x", Arg::T(&mut a)),
         ("weightB", Arg::T(&mut up)),
         ("indices", Arg::T(&mut index)),
     ];
-    call.extend([("weightAOptional", Arg::T(&mut down)), ("layerIdx", Arg::I(1)), ("scale", Arg::F(0.5))]);
-    call.extend([("yOffset", Arg::I(1)), ("ySliceSize", Arg::I(4)), ("out", Arg::T(&mut out))]);
+    call.extend([
+        ("weightAOptional", Arg::T(&mut down)),
+        ("layerIdx", Arg::I(1)),
+        ("scale", Arg::F(0.015_625)),
+    ]);
+    call.extend([("yOffset", Arg::I(8)), ("ySliceSize", Arg::I(32)), ("out", Arg::T(&mut out))]);
     run("aclnnAddLora", named("aclnnAddLora", call)).unwrap();
     let mut expected = y;
     for (row, adapter) in [2usize, 0].into_iter().enumerate() {
         let at = adapter * 2 + 1;
-        for h in 0..4 {
-            for r in 0..2 {
-                let inner: f64 = (0..3).map(|i| wa[at * 6 + r * 3 + i] * x[row * 3 + i]).sum();
-                expected[row * 5 + 1 + h] += 0.5 * wb[at * 8 + h * 2 + r] * inner;
+        for h in 0..32 {
+            for r in 0..16 {
+                let inner: f64 = (0..16).map(|i| wa[at * 256 + r * 16 + i] * x[row * 16 + i]).sum();
+                expected[row * 48 + 8 + h] += wb[at * 512 + h * 16 + r] * inner / 64.0;
             }
         }
     }
