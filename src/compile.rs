@@ -71,11 +71,24 @@ pub fn compile(
     pins: &Pins,
     target: Target,
 ) -> Result<CompiledProgram, Diagnostics> {
+    compile_ranks(program, mesh, pins, target, Ranks::All)
+}
+
+/// As [`compile`](fn@compile), with the plans of these ranks.
+///
+/// # Errors
+/// As [`compile`](fn@compile).
+#[doc(hidden)]
+pub fn compile_ranks(
+    program: &Program,
+    mesh: &Mesh,
+    pins: &Pins,
+    target: Target,
+    ranks: Ranks,
+) -> Result<CompiledProgram, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule(
-        &split.lowered,
-        Scheduling { joining: Joining::SideBySide, target, ..Scheduling::default() },
-    )?;
+    let how = Scheduling { joining: Joining::SideBySide, target, ranks, ..Scheduling::default() };
+    let plans = schedule(&split.lowered, how)?;
     Ok(CompiledProgram { split, plans })
 }
 

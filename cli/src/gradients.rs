@@ -230,11 +230,8 @@ impl std::fmt::Display for GradientsReport {
             None => writeln!(f, "all within three times the error of one card in {dtype}")?,
         }
         if let Some(ChosenExpertsReport { choices, differing }) = &self.experts {
-            let (some, all) = (differing, choices);
-            writeln!(
-                f,
-                "choices of experts: {some} of {all} differ from one card; all results use its choices"
-            )?;
+            write!(f, "choices of experts: {differing} of {choices} differ from one card; ")?;
+            writeln!(f, "all results use its choices")?;
         }
         match &self.other_bits {
             Some(what) => writeln!(f, "the repeated step has different bits, first in {what}")?,

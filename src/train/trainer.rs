@@ -327,9 +327,11 @@ impl Trainer {
         let mut losses = Vec::new();
         for (name, tensor) in outputs.iter() {
             let at = micro_batch(name).unwrap_or(part_index);
-            let of = MicroBatch::new(&self.recipe, &self.layout, at);
-            if self.shown.as_mut().is_some_and(|shown| shown.keep(unnumbered(name), &of, &tensor)) {
-                continue;
+            if let Some(shown) = &mut self.shown {
+                let of = MicroBatch::new(&self.recipe, &self.layout, at);
+                if shown.keep(unnumbered(name), &of, &tensor) {
+                    continue;
+                }
             }
             let values = tensor.floats();
             let number = values.first().copied().map_or(0.0, f64::from);

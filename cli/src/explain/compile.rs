@@ -8,8 +8,8 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder};
-use ascend_tp::schedule::{Joining, Plan, Ranks, Scheduling, Target, schedule};
-use ascend_tp::{Mesh, Parallelized, compile, parallelize};
+use ascend_tp::schedule::{Plan, Ranks, Target};
+use ascend_tp::{Mesh, Parallelized, compile};
 
 use crate::arguments::ExplainOptions;
 use crate::cards;
@@ -141,9 +141,8 @@ impl<'a> ExplainRequest<'a> {
         let residual = self.residual(pass);
         let pins = compile::pins(self.config, &program, &self.mesh, residual, self.deployment.experts);
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let split = parallelize(&program, &self.mesh, &pins)?;
-        let how = Scheduling { joining: Joining::SideBySide, target, ranks, ..Scheduling::default() };
-        let plans = schedule(&split.lowered, how)?;
+        let compile::CompiledProgram { split, plans } =
+            compile::compile_ranks(&program, &self.mesh, &pins, target, ranks)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(ExplainedProgram { pass, program, split, reasons, plans })
